@@ -339,3 +339,35 @@ def test_a_linked_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").symlink_to(folder.parent / "elsewhere.json")
     with pytest.raises(FormatError, match=r"manifest\.json: a symbolic link"):
         format.read_directory(folder)
+
+
+def test_writing_leaves_the_mask_of_new_files_as_it_was(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        format.write_directory(tmp_path / "d", ARRAYS, {})
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert (tmp_path / "d").stat().st_mode & 0o777 == 0o750
+
+
+def test_a_folder_to_fill_takes_away_what_a_killed_writer_left(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    left = tmp_path / f".d.{socket.gethostname()}-{process.pid}.x.partial"
+    left.mkdir()
+    with format.new_directory(tmp_path / "d") as folder:
+        assert not left.exists()
+        (folder / "file").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+def test_an_array_written_in_pieces_is_whole_once_it_is_closed(tmp_path: Path) -> None:
+    file = format.ArrayFile(tmp_path / "a.npy", np.int32, (3, 2))
+    file.append(np.arange(2).reshape(1, 2))
+    file.append(np.arange(4).reshape(2, 2))
+    entry = file.close()
+    data = (tmp_path / "a.npy").read_bytes()  # what is there for others, though the object lives on
+    assert np.load(tmp_path / "a.npy").tolist() == [[0, 1], [0, 1], [2, 3]]
+    assert entry["bytes"] == len(data)
+    assert entry["sha256"] == hashlib.sha256(data).hexdigest()

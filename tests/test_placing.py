@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import weft
 from weft import placing
-from weft.placing import PARTIAL, move_into_place, tidy_after_killed_writers, writer_tag
+from weft.cli.main import main
+from weft.errors import FormatError
+from weft.placing import PARTIAL, move_into_place, tidy_after_killed_writers, work_folder, writer_tag
 
 
 def folder(path: Path, word: str) -> Path:
@@ -72,3 +75,46 @@ def test_an_overwrite_that_was_cut_between_its_renames_is_taken_back(tmp_path: P
     folder(tmp_path / f".g*.{host}-{gone()}.old{PARTIAL}", "old")
     tidy_after_killed_writers(tmp_path / "g*")
     assert (tmp_path / "g*" / "word").read_text() == "old"
+
+
+def test_a_work_folder_of_this_user_is_taken_as_it_was_left(tmp_path: Path) -> None:
+    work_folder(tmp_path / "a" / ".g.work")
+    (tmp_path / "a" / ".g.work" / "part").touch()
+    work_folder(tmp_path / "a" / ".g.work")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", ".g.work", "part"]
+
+
+@pytest.mark.parametrize("other", ["link", "file", "owner"])
+def test_a_work_folder_that_somebody_else_made_is_refused(tmp_path: Path, other: str) -> None:
+    planted = tmp_path / ".g.work"
+    if other == "link":
+        (tmp_path / "elsewhere").mkdir()
+        planted.symlink_to(tmp_path / "elsewhere")
+    elif other == "file":
+        planted.touch()
+    elif os.getuid():
+        pytest.skip("only root can give a folder away")
+    else:
+        planted.mkdir()
+        os.chown(planted, 12345, 12345)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(FormatError, match=r"\.g\.work is a link or another user's"):
+        work_folder(planted)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["flatten", "ingest"])
+def test_no_command_works_in_a_folder_behind_a_link(
+    tmp_path: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = weft.Graph.from_edges([[0, 1], [1, 0]], y=[0, 1], train_mask=[True, True])
+    graph.save(tmp_path / "g")
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "lock").write_text("kept")
+    (tmp_path / ".out.work").symlink_to(tmp_path / "private")
+    given = str(tmp_path / "g") if command == "flatten" else f"edges={tmp_path / 'edges.csv'}"
+    assert main([command, given, "--out", str(tmp_path / "out")]) == 2
+    assert "is a link or another user's" in capsys.readouterr().err
+    assert (tmp_path / "private" / "lock").read_text() == "kept"
+    assert not (tmp_path / "out").exists()

@@ -3,9 +3,12 @@
 import os
 import shutil
 import socket
+import stat
+import tempfile
 from pathlib import Path
 
 from weft import process
+from weft.errors import FormatError
 
 PARTIAL = ".partial"
 """How the name of a folder ends that is being written."""
@@ -45,6 +48,29 @@ def tidy_after_killed_writers(target: Path) -> None:
                 os.rename(leftover, target)  # killed between the two renames of an overwrite
             else:
                 shutil.rmtree(leftover, ignore_errors=True)
+
+
+def work_folder(path: Path) -> None:
+    """Make a folder for what is not done yet, or take the one that this user left; refuse any other's.
+
+    Its name is known before: where everybody may write (`/tmp`), somebody else could have made it, with
+    links to files of this user's, or with results that are taken for its own.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        # Owners are compared with that of a new folder: some file systems have names of their own for them.
+        fresh = Path(tempfile.mkdtemp(prefix=f"{path.name}.", dir=path.parent))
+        try:
+            own = fresh.lstat().st_uid
+        finally:
+            fresh.rmdir()
+        there = path.lstat()
+        if not stat.S_ISDIR(there.st_mode) or there.st_uid != own:
+            raise FormatError(
+                f"{path} is a link or another user's, and work is kept there; remove it, or write elsewhere"
+            ) from None
 
 
 def sync_directory(path: Path) -> None:

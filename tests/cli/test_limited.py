@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.cli import limited
 from weft.cli.limited import told
+from weft.cli.main import main
 
 LIMITED = """
 import os, resource, sys
@@ -34,7 +36,7 @@ def test_too_few_addresses_are_told_in_one_line(tmp_path: Path) -> None:
     code, said = ingested(280, tmp_path)
     assert code == 2, said
     assert "Traceback" not in said
-    assert said.splitlines()[-1].startswith("weft: error: a command needs 512 MiB")
+    assert said.splitlines()[-1].startswith("weft: error: a command needs 640 MiB")
     assert "ulimit -v" in said
     assert not (tmp_path / "graph").exists()
 
@@ -103,6 +105,32 @@ def only_child(pid: int) -> str:
 
 def children(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@pytest.mark.parametrize(("ended", "code"), [(1, 2), (101, 1), (3, 3)])
+def test_a_library_that_ends_the_command_by_1_is_told_and_a_1_of_its_own_is_passed_on(
+    ended: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = tmp_path / "python"
+    ending.write_text(f"#!/bin/sh\nexit {ended}\n")
+    ending.chmod(0o700)
+    monkeypatch.setattr(limited.sys, "executable", str(ending))
+    monkeypatch.setattr(limited.resource, "getrlimit", lambda _: (4000 << 20, 4000 << 20))
+    monkeypatch.delenv("WEFT_LIMITED", raising=False)
+    assert limited.run_limited(["train"]) == code
+    said = capsys.readouterr().err
+    assert ("the command ended with exit code 1: it may map" in said) == (ended == 1), said
+    assert bool(said) == (ended == 1)
+
+
+def test_a_command_tells_the_process_that_watches_it_of_a_1_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("weft.cli.main._guarded", lambda *_: 1)
+    monkeypatch.setattr("weft.cli.main.threading.enumerate", list)  # or it would leave this process
+    for watcher, code in ((os.getppid(), 101), (os.getpid(), 1)):
+        monkeypatch.setenv("WEFT_LIMITED", str(watcher))
+        assert main() == code
 
 
 def test_how_it_died_is_told() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import foreign_folders
+import foreign_notes
 import pytest
 import torch
 from mutated import files_of, mutations
@@ -25,6 +26,7 @@ from weft.format import _manifest_checksum as manifest_checksum
 from weft.graph.parts.partition import _digest as partition_digest
 from weft.graph.parts.partition import read_partition, read_shard
 from weft.partitioners import partition
+from weft.pipeline.infer.requests import read_nodes, read_pairs
 from weft.plan.cluster import read_cluster
 from weft.reading.damage import reading
 from weft.stores.mmap import MmapStore
@@ -32,6 +34,7 @@ from weft.strategies.asynchronous.order import Order, file_of
 from weft.strategies.records.record_loader import RecordFiles
 from weft.train.resolve import resolve
 from weft.train.saved.checkpoint import Checkpoints, assign_weights, restore_optimizer
+from weft.train.saved.prices import read_prices
 
 
 def read_parts(path: Path) -> None:
@@ -69,6 +72,29 @@ def read_run(path: Path) -> None:
     command("infer", path, "--out", path.parent / "predictions")
     shutil.rmtree(path.parent / "predictions", ignore_errors=True)
     command("train", "--resume", "--out", path, "--set", "train.epochs=3", "--set", "model.hidden=2")
+
+
+def read_told_run(path: Path) -> None:
+    command("report", path)
+    with foreign_notes.cache_at(path / "cache"):
+        command("plan", "--learn", path)
+
+
+def read_bucket_run(path: Path) -> None:
+    command("infer", path, "--nearest", "2", "--out", path.parent / "predictions")
+    shutil.rmtree(path.parent / "predictions", ignore_errors=True)
+    command("train", "--resume", "--out", path, "--set", "train.epochs=3")
+
+
+def read_asked_ids(path: Path) -> None:
+    graph = foreign_folders.small_graph()
+    for end in ("parquet", "csv"):
+        read_nodes(graph, path / f"ids.{end}")
+        read_pairs(graph, path / f"pairs.{end}", torch.ones(1, dtype=torch.bool))
+
+
+def flatten_on(path: Path) -> None:
+    command("flatten", path / "g", "--fanout=3,2", "--out", path / "r")
 
 
 def ingested(path: Path, *words: str | Path) -> None:
@@ -112,8 +138,24 @@ READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], Any]]] = {
     ),
     "store": (foreign_folders.store, read_store),
     "order": (foreign_folders.order, replay),
+    "machine": (foreign_notes.measured, foreign_notes.read_measured),
+    "prices": (foreign_folders.cluster, read_prices),
+    "task files": (foreign_notes.task_files, foreign_notes.read_task_files),
+    "known links": (foreign_notes.known_links, foreign_notes.read_known_links),
+    "dealt parts": (foreign_notes.dealt_parts, foreign_notes.read_dealt_parts),
+    "frame": (foreign_notes.frame, foreign_notes.read_frame),
+    "span": (foreign_notes.span, lambda path: command("scale", path, "2")),
+    "told run": (foreign_notes.told_run, read_told_run),
+    "bucket run": (foreign_notes.bucket_run, read_bucket_run),
+    "flattened halfway": (foreign_notes.flattened_halfway, flatten_on),
+    "asked ids": (foreign_notes.asked_ids, read_asked_ids),
+    "parquet": (
+        foreign_notes.parquet_tables,
+        lambda path: ingested(path, f"nodes={path / 'people.parquet'}", f"edges={path / 'knows.parquet'}"),
+    ),
 }
-SLOW = {"run": 1, "tables": 1, "triples": 3}
+SLOW = {"triples": 3}
+SLOW |= dict.fromkeys(("run", "tables", "told run", "bucket run", "flattened halfway", "parquet"), 1)
 """Of these, fewer forms a file: they train, or start an engine."""
 
 

@@ -1,10 +1,13 @@
 """Disks that are full or cannot be written: one line, exit code 2, what was good before stays good."""
 
 import os
+import resource
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -130,3 +133,63 @@ def test_a_damaged_checkpoint_is_refused_on_resume(
         "restore that folder from a copy, or start anew with another --out (in Python: out=)"
     )
     assert len(weft.read_events(out)) > 0
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the system refuse what would make a file of this process larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_file_system_that_refuses_large_files_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = weft.datasets.open_dataset(name="community", nodes=200)
+    graph.save(tmp_path / "g")
+    knows = "".join(f"{n},{(7 * n + 1) % 3000}\n" for n in range(3000))
+    (tmp_path / "edges.csv").write_text(f"src,dst\n{knows}")
+    run = tmp_path / "run"
+    for command in (
+        [*RUN, "--set", "model.hidden=512", "--out", str(run)],
+        ["partition", str(tmp_path / "g"), "--parts=2", "--name=hash", "--out", str(tmp_path / "parts")],
+        ["flatten", str(tmp_path / "g"), "--targets=all", "--features=value", "--out", str(tmp_path / "r")],
+        ["ingest", f"edges={tmp_path / 'edges.csv'}", "--out", str(tmp_path / "ingested")],
+    ):
+        before = {path.name for path in tmp_path.iterdir()}
+        with files_of_at_most(6000):
+            assert main(command) == 2, command
+        message = [line for line in capsys.readouterr().err.splitlines() if "weft: error: " in line]
+        assert len(message) == 1, command
+        assert "File too large" in message[0], message
+        assert {path.name for path in tmp_path.iterdir()} - before <= {"run"}, command
+    assert not (run / "checkpoint" / "latest").exists()
+    assert not list(run.rglob("*.partial"))
+    with files_of_at_most(6000), pytest.raises(weft.errors.WeftError, match="File too large"):
+        graph.save(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_folder_that_is_removed_under_a_run_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "weft", *RUN, "--set", "train.epochs=1000000", "--out", str(out)]
+    command += ["--set", "train.checkpoint_every=5"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            deadline = time.monotonic() + 120
+            while not (out / "checkpoint" / "latest").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            shutil.rmtree(out)
+            _, said = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 2, said
+    lines = [line for line in said.splitlines() if line.startswith("weft: error: ")]
+    assert len(lines) == 1
+    assert f"{out} was removed while a run trained in it" in lines[0]
+    assert not (out / "checkpoint" / "latest").exists()
+    assert "Traceback" not in said

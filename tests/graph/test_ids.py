@@ -73,3 +73,16 @@ def test_ids_survive_parquet(values: list[str] | list[int]) -> None:
 def test_looking_among_no_nodes_names_the_id() -> None:
     with pytest.raises(GraphError, match=r"id 3 \(there are no nodes\)"):
         NodeIds(np.array([], dtype=np.int64)).find([3])
+
+
+def test_no_memory_for_ids_is_not_called_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def full(*_: object, **__: object) -> None:
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
+
+    data = to_parquet(NodeIds(["a"]))
+    monkeypatch.setattr(pq, "read_table", full)
+    with pytest.raises(MemoryError):
+        from_parquet(data, "ids.parquet")

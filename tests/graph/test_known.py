@@ -63,8 +63,20 @@ def test_a_file_gives_the_same_answers_and_others_are_refused(tmp_path: Path) ->
     np.save(tmp_path / "other.npy", np.zeros(3))
     (tmp_path / "text.npy").write_text("no array")
     for name in ("other", "text", "missing"):
-        with pytest.raises(FormatError, match="no file of known links"):
+        with pytest.raises(FormatError, match=rf"{name}\.npy: (no|damaged)"):
             Known.map(tmp_path / f"{name}.npy")
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"(5,)", b"(((("), (b"(5,)", b"('a'"), (b"'<i8'", b"'|O' ")])
+def test_odd_headers_of_known_links_are_one_line(tmp_path: Path, old: bytes, new: bytes) -> None:
+    path = tmp_path / "known.npy"
+    Known(np.array([1, 2, 3]), 4).save(path)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
+    with pytest.raises(FormatError) as caught:
+        Known.map(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_more_links_than_numbers_are_refused() -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 SANITIZED = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fopenmp"]
 # Bits of signed numbers are moved to the exponent of a float: every compiler of the core defines that.
 SANITIZED += ["-fno-sanitize=shift-base"]
+SLOW_TO_COMPILE = {"program"}  # minutes, and more than a GiB, where it is optimised under sanitizers
 OPTIONS = ["-std=c++17", "-O1", "-g1", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 
 
@@ -50,15 +51,16 @@ def sanitizers(compiler: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_no_kernel_leaves_its_memory_under_sanitizers(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("needs g++")
     libraries = sanitizers(compiler)
     for source in sorted((ROOT / "csrc").glob("*.cpp")):
-        built = [compiler, *OPTIONS, *SANITIZED, "-c", str(source), "-o", str(tmp_path / f"{source.stem}.o")]
-        subprocess.run(built, check=True, stderr=subprocess.DEVNULL, timeout=600)
+        options = [*OPTIONS, *SANITIZED, *(["-O0"] if source.stem in SLOW_TO_COMPILE else [])]
+        built = [compiler, *options, "-c", str(source), "-o", str(tmp_path / f"{source.stem}.o")]
+        subprocess.run(built, check=True, stderr=subprocess.DEVNULL, timeout=1200)
     core = tmp_path / "libweftcore.so"
     objects = map(str, sorted(tmp_path.glob("*.o")))
     subprocess.run([compiler, "-shared", *SANITIZED, *objects, "-o", str(core)], check=True, timeout=600)

@@ -49,6 +49,30 @@ def test_dollars_are_known_only_where_the_user_gave_a_price() -> None:
     assert replace(machine(), prices=prices).dollars(3600, 2) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("memory", ".."),
+        ("start_seconds", None),
+        ("prices", {"a": 1}),
+        ("workers_each", 0),
+        ("workers_each", "2"),
+        ("bandwidth", 0),
+        ("latency", float("nan")),
+        ("call", -1.0),
+    ],
+)
+def test_odd_values_of_a_kept_machine_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = keep_machine(replace(machine(), cores=weft.machine.usable_cores()))
+    assert read_machine() is not None
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(FormatError, match=rf"{name} must be .*; measure again with weft plan --measure$"):
+        read_machine()
+
+
 def test_a_machine_is_kept_and_read_and_another_one_is_measured_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from weft.errors import FormatError
-from weft.reading.json_values import DEPTH, Each, Maybe, WholeNumber, parse_json, read_json
+from weft.reading.json_values import (
+    DEPTH,
+    Amount,
+    Each,
+    Maybe,
+    WholeNumber,
+    expect_shape,
+    parse_json,
+    read_json,
+)
 
 SHAPE = {
     "count": WholeNumber(1, 9),
@@ -49,6 +58,13 @@ def test_the_wrong_place_is_named(change: dict[str, Any], told: str) -> None:
 
     with pytest.raises(FormatError, match=rf"^f\.json: {told}"):
         parsed(json.dumps(RIGHT | change))
+
+
+@pytest.mark.parametrize("value", ["1", None, True, float("nan"), float("inf"), 0.5])
+def test_an_amount_is_finite_and_not_too_small(value: Any) -> None:
+    expect_shape({"a": 2.5, "b": 1}, Each(Amount(1)), "x")
+    with pytest.raises(FormatError, match=r"x: a must be a number of at least 1, got"):
+        expect_shape({"a": value}, {"a": Amount(1)}, "x")
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,39 @@ def test_too_little_shared_memory_is_told_and_nothing_is_left(name: str) -> None
         assert len(list(store.space.folder.iterdir())) == 3
 
 
+SMALL = """
+import torch
+from weft.errors import InputError
+from weft.stores import SharedStore
+from weft.stores.shared import SHM
+with SharedStore("small", torch.ones(3, 2)) as store:
+    try:
+        store.init("more", (1 << 20, 2))
+    except InputError as error:
+        print(error)
+    print(store.space.fields(), store.gather(torch.tensor([1])).tolist())
+try:
+    SharedStore("large", torch.ones(1 << 20, 2))
+except InputError as error:
+    print(error)
+print([path.name for path in SHM.iterdir()])
+"""
+
+
+def test_a_small_dev_shm_is_told_and_nothing_is_left() -> None:
+    mounted = 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$0" -c "$1"'
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
+    if os.geteuid() or subprocess.run([*command, "mount -t tmpfs tmpfs /dev/shm"]).returncode:
+        pytest.skip("needs a /dev/shm of its own")
+    done = subprocess.run([*command, mounted, sys.executable, SMALL], capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert "8,388,608 bytes are needed, /dev/shm has" in lines[0]
+    assert lines[1] == "['x'] [[1.0, 1.0]]"
+    assert "8,388,608 bytes are needed, /dev/shm has" in lines[2]
+    assert lines[3] == "[]"
+
+
 def test_a_tensor_is_made_once_and_must_fit(name: str) -> None:
     with SharedStore(name, torch.ones(3, 2)) as store, SharedStore(name) as again:
         store.init("h", (3, 5)).write(torch.tensor([2]), torch.full((1, 5), 4.0))

@@ -24,7 +24,8 @@ def told_of_difference(group: Group, out: str, what: str, recipe: dict[str, Any]
         if what == "model":
             team._same_weights(torch.nn.Linear(2, 3 + group.rank), group)
         else:
-            worker.run_worker(make_recipe(recipe), Place(out=Path(out)), group)
+            own = Path(out) / str(group.rank) if what == "parts" else Path(out)
+            worker.run_worker(make_recipe(recipe), Place(out=own), group)
     except InputError as error:
         return str(error)
     finally:

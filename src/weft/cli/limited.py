@@ -19,10 +19,12 @@ from weft.sizes import shown
 _INSIDE = "WEFT_LIMITED"
 _PASSED_ON = {signal.SIGINT, signal.SIGTERM}
 _LOOK = 0.1
-_LEAST = 512 << 20
-"""With less, DuckDB was seen to wait for ever, and to die when all was done."""
-_KNOWN = (0, 1, 2, 3, INTERRUPTED)
-"""How a command ends by itself; glibc ends a process by another code where a thread finds no room."""
+_LEAST = 640 << 20
+"""With less, DuckDB and Python's own import were seen to ask for memory for ever."""
+_FAILED = 101
+"""How a command ends there instead of by 1, as libraries end a process that finds no room."""
+_KNOWN = (0, 2, 3, INTERRUPTED)
+"""How else a command ends by itself; glibc ends a process by another code where a thread finds no room."""
 
 
 def run_limited(words: Sequence[str]) -> int | None:
@@ -46,10 +48,18 @@ def run_limited(words: Sequence[str]) -> int | None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if code in _KNOWN:
         return code
+    if code == _FAILED:
+        return 1
     if -code in _PASSED_ON:  # it came before the command could answer
         sys.stderr.write("weft: interrupted\n")
         return INTERRUPTED
     return _failed(told(code, limit, memory))
+
+
+def as_it_ended(code: int) -> int:
+    """Return the exit code by which a command tells, if it runs here as a child, that it ended by itself."""
+    watched = os.environ.get(_INSIDE) == str(os.getppid())
+    return _FAILED if watched and code == 1 else code
 
 
 def _failed(cause: str) -> int:
@@ -69,7 +79,7 @@ def _started(words: Sequence[str], mask: set[signal.Signals | int]) -> "subproce
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         end_with(parent, signal.SIGTERM)
 
-    command, env = [sys.executable, "-m", "weft", *words], {**os.environ, _INSIDE: "1"}
+    command, env = [sys.executable, "-m", "weft", *words], {**os.environ, _INSIDE: str(parent)}
     return subprocess.Popen(command, env=env, preexec_fn=begin)  # no thread is there yet
 
 

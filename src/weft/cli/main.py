@@ -37,7 +37,7 @@ from weft.cli import (
     train,
     validate,
 )
-from weft.cli.limited import run_limited
+from weft.cli.limited import as_it_ended, run_limited
 from weft.cli.progress import clear_step
 from weft.comm.failure import INTERRUPTED, leave, seconds
 from weft.comm.signals import ended_by_signals
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(arguments)
     code = run_limited(sys.argv[1:])
     if code is None:
-        code = _guarded(None)
+        code = as_it_ended(_guarded(None))
         if any(thread.daemon for thread in threading.enumerate()):
             # One that is in the middle of C++ code when Python goes away would abort the process.
             atexit._run_exitfuncs()

@@ -70,7 +70,11 @@ def from_parquet(data: bytes, where: str) -> NodeIds:
     """Return the ids that `to_parquet` wrote; `where` names the file in errors."""
     arrow, parquet = _arrow()
     try:
-        column = parquet.read_table(arrow.BufferReader(data)).column(_COLUMN)
+        # Threads gain nothing on one column, and there may be no room for any.
+        table = parquet.read_table(arrow.BufferReader(data), use_threads=False, pre_buffer=False)
+        column = table.column(_COLUMN)
+    except MemoryError:  # Arrow's own is an ArrowException, too
+        raise
     except (arrow.ArrowException, KeyError) as error:
         raise FormatError(f"{where}: not a Parquet file of node ids ({error})") from error
     return NodeIds(column.to_pylist() if arrow.types.is_string(column.type) else column.to_numpy())

@@ -15,6 +15,7 @@ from weft.errors import FormatError, GraphError
 from weft.graph.ends import edge_ends, mirrored
 from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
+from weft.reading.arrays import read_npy
 
 Ints = NDArray[np.int64]
 Side = Literal["dst", "src"]
@@ -75,12 +76,7 @@ class Known:
     @classmethod
     def map(cls, path: str | os.PathLike[str]) -> "Known":
         """Return the links in a file that `save` wrote; processes that map it share its memory."""
-        try:
-            held = np.load(Path(path), mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise FormatError(
-                f"{path}: no file of known links ({' '.join(str(error).split())[:200]})"
-            ) from error
+        held = read_npy(Path(path))
         if held.dtype != np.int64 or held.ndim != 1 or len(held) < 2 or held[0] < 1 or held[1] < 1:
             raise FormatError(f"{path}: no file of known links, it holds {held.dtype} {held.shape}")
         return cls(held[2:], int(held[0]), int(held[1]))

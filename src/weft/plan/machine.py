@@ -13,23 +13,27 @@ from weft import machine
 from weft.errors import FormatError
 from weft.format import atomic_write
 from weft.plan.rehearse.work import CountedWork
-from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
+from weft.reading.json_values import Amount, Each, Maybe, WholeNumber, expect_shape, read_json
 from weft.train.saved.prices import Prices
 
 FILE = "machine.json"
-_RATES = dict.fromkeys((*CountedWork().to_dict(), "drawn"), float)
+_RATES = dict.fromkeys((*CountedWork().to_dict(), "drawn"), Amount())
 _SHAPE = {
     "rates": _RATES,
     "shared_rates": _RATES,
     "threads": WholeNumber(least=1),
     "measured": Each(str),
-    "call": float,
-    "calls": Each(float),
-    "lags": Each(float),
-    "latency": float,
-    "bandwidth": float,
+    "call": Amount(),
+    "calls": Each(Amount()),
+    "lags": Each(Amount()),
+    "latency": Amount(),
+    "bandwidth": Amount(least=1.0),
     "resident": WholeNumber(),
     "joined": WholeNumber(),
+    "start_seconds": Amount(),
+    "memory": WholeNumber(),
+    "prices": type(None),
+    "workers_each": Maybe(WholeNumber(least=1)),
 }
 
 

@@ -1,11 +1,13 @@
 """JSON that somebody else may have written: bounded in size and depth, and of the shape that was promised.
 
-A shape is a type (`str`, `bool`, `float` for any number), `WholeNumber` for one of a range, `[shape]` for a
-list of such values, `{key: shape}` for an object with at least these keys, `Each(shape)` for an object whose
-keys are names, `Maybe(shape)` for what may be null or absent, and `object` for any value.
+A shape is a type (`str`, `bool`, `float` for any number), `WholeNumber` for one of a range, `Amount` for a
+finite number, `[shape]` for a list of such values, `{key: shape}` for an object with at least these keys,
+`Each(shape)` for an object whose keys are names, `Maybe(shape)` for what may be null or absent, and `object`
+for any value.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,13 @@ class WholeNumber:
 
     least: int = 0
     most: int = 2**62
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A finite number that is not below another."""
+
+    least: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,10 @@ def expect_shape(value: Any, shape: Any, where: Path | str, name: str = "") -> N
         case WholeNumber(least, most):
             whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
             _expect(whole, f"a whole number in {least:,} … {most:,}", value, where, name)
+        case Amount(least):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            right = number and least <= value < math.inf
+            _expect(right, f"a number of at least {least:g}", value, where, name)
         case _:
             kinds = (int, float) if shape is float else shape
             same = isinstance(value, kinds) and not (shape is float and isinstance(value, bool))
@@ -95,6 +108,7 @@ def expect_shape(value: Any, shape: Any, where: Path | str, name: str = "") -> N
 
 
 _WORDS: dict[Any, str] = {str: "text", bool: "true or false", float: "a number", list: "a list"}
+_WORDS[type(None)] = "null"
 
 
 def _expect(right: bool, what: str, value: Any, where: Path | str, name: str) -> None:

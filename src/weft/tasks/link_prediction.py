@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from weft.config import bind
@@ -17,6 +17,8 @@ from weft.graph.known import Known
 from weft.graph.node_pairs import Pairs
 from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
+from weft.reading.damage import reading
+from weft.reading.tensors import load_tensors
 from weft.samplers.edges import Draws, EdgeBatch
 from weft.tasks.base import EVALUATION, Targets, Total, tasks
 from weft.tasks.link_targets import LinkTargets, own_scores
@@ -132,7 +134,8 @@ class LinkPrediction(PairTask):
                 raise FormatError(f"{folder} holds no known links; let `weft train --workers` cut the graph")
             self.known[name] = Known.map(folder / KNOWN[name])
         if self._temporal and (folder / TIMES).is_file():
-            self.node_time = load_file(folder / TIMES)["time"]
+            with reading(folder / TIMES):
+                self.node_time = load_tensors(folder / TIMES)["time"]
 
     def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and settle what negatives are drawn from."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from weft.config import Range, bind
@@ -21,6 +21,8 @@ from weft.graph.graph import Graph
 from weft.graph.node_pairs import Pairs
 from weft.graph.views import GraphView
 from weft.layers.base import GraphInfo
+from weft.reading.damage import reading
+from weft.reading.tensors import expect_columns, load_tensors
 from weft.samplers.edges import Draws, EdgeLoader
 from weft.samplers.loader import Loader
 from weft.tasks.base import SPLITS, Targets, Task, Total, head_of
@@ -152,8 +154,8 @@ class PairTask(Task):
             raise FormatError(
                 f"{folder} was cut for another task and has no pairs; let `weft train --workers` cut it"
             )
-        held = load_file(path)
-        self._pairs = {split: _columns(held, split) for split in SPLITS if f"{split}.src" in held}
+        held = load_tensors(path)
+        self._pairs = {split: _columns(held, split, path) for split in SPLITS if f"{split}.src" in held}
 
     def training_pairs(self) -> Pairs:
         """Return the pairs to train on, of which there must be some."""
@@ -276,7 +278,9 @@ def head_for(model: nn.Module, h: Tensor) -> Any:
     return head
 
 
-def _columns(held: Mapping[str, Tensor], split: str) -> Pairs:
+def _columns(held: Mapping[str, Tensor], split: str, path: Path) -> Pairs:
     mine = {name.removeprefix(f"{split}."): v for name, v in held.items() if name.startswith(f"{split}.")}
+    expect_columns(mine, path, whole=("src", "dst", "keys", "relation"))
     data = {name.removeprefix("data."): mine.pop(name) for name in [*mine] if name.startswith("data.")}
-    return Pairs(**mine, data=data)
+    with reading(path):
+        return Pairs(**mine, data=data)

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from weft.config import Range
 from weft.graph.ends import edge_ends, only
 from weft.graph.graph import Graph
 from weft.graph.views import GraphView
+from weft.reading.damage import reading
+from weft.reading.tensors import expect_columns, load_tensors
 from weft.tasks.base import Targets, Total, tasks
 from weft.tasks.link_prediction import LinkPrediction
 from weft.tasks.loss import Loss
@@ -91,8 +93,10 @@ class Unsupervised(LinkPrediction):
     def read(self, folder: Path) -> None:
         """Take what lies beside the parts."""
         super().read(folder)
-        held = load_file(folder / DEGREES)
-        self.degrees = {"dst": held["dst"], "src": held["src"]}
+        held = load_tensors(folder / DEGREES)
+        with reading(folder / DEGREES):
+            self.degrees = {"dst": held["dst"], "src": held["src"]}
+        expect_columns(held, folder / DEGREES)
 
     def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and find out whether there are labels to probe for."""

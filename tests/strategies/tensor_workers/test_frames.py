@@ -58,6 +58,13 @@ def test_headers_are_checked(pair: Any, head: Any, message: str, monkeypatch: py
         receive(pair[1])
 
 
+def test_the_shape_of_an_empty_array_is_bounded_too() -> None:
+    told = {"dtype": "float32", "shape": [0, 2**40, 2**40, 2**40]}
+    text = json.dumps({**HEAD, "arrays": [told]}).encode()
+    with pytest.raises(FormatError, match="which nobody sends"):
+        decoded(struct.pack("!I", len(text)) + text)
+
+
 def test_a_header_is_bounded_and_may_not_be_cut_short(pair: Any) -> None:
     pair[0].sendall(struct.pack("!I", 1 << 20))
     with pytest.raises(FormatError, match="a header of 1,048,576 bytes"):

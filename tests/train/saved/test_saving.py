@@ -19,6 +19,8 @@ def saver(graph: weft.Graph, folder: Path, *, resume: bool = False) -> Saver:
     model = nn.Linear(2, 2)
     opened = RunFolder(folder, recipe={"train": {}}, resume=resume)
     opened.create()
+    if not resume:
+        opened.continue_events()
     schedule = Schedule("plateau", lr=0.1, epochs=10)
     return Saver(
         opened, model, make_optimizer("adam", list(model.parameters()), lr=0.1), schedule, Single(graph)

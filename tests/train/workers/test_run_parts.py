@@ -18,7 +18,13 @@ from weft.train.launch import run_recipe
 from weft.train.resolve import resolve
 from weft.train.trainer import Place
 from weft.train.workers import run_parts
-from weft.train.workers.run_parts import SharedWhole, check_partitioner, prepare_parts, read_parts
+from weft.train.workers.run_parts import (
+    SharedWhole,
+    check_partitioner,
+    prepare_parts,
+    read_parts,
+    read_task_files,
+)
 
 TRAIN = {"epochs": 3, "precision": "float64"}
 
@@ -138,6 +144,46 @@ def test_a_damaged_part_of_a_run_s_own_tells_to_delete_it(tmp_path: Path) -> Non
     read_parts(folder, rank=0, workers=2, dtype=torch.float32)
     with pytest.raises(FormatError, match=rf"delete {folder}: the run then cuts its graph anew"):
         read_parts(folder, rank=1, workers=2, dtype=torch.float32)
+
+
+LINKS = {"task": {"name": "link_prediction", "negatives": {"exclude": "known"}}}
+CUT_BY_HASH = {"data": {"name": "community", "nodes": 60}, "strategy": {"partitioner": "hash"}}
+
+
+@pytest.mark.parametrize("name", ["pairs.safetensors", "known.npy"])
+def test_a_damaged_file_of_the_task_tells_to_delete_the_parts(tmp_path: Path, name: str) -> None:
+    resolved = resolve(make_recipe({**CUT_BY_HASH, **LINKS}), workers=2)
+    folder = prepare_parts(resolved, tmp_path, workers=2)
+    task = resolved.make_task(resolved.open())
+    read_task_files(task, folder)
+    flip(folder / name)
+    with pytest.raises(FormatError, match=rf"{name}: damaged.* delete {folder}: the run then cuts"):
+        read_task_files(task, folder)
+
+
+def test_sums_that_name_a_file_elsewhere_are_refused(tmp_path: Path) -> None:
+    resolved = resolve(make_recipe({**CUT_BY_HASH, **LINKS}), workers=2)
+    folder = prepare_parts(resolved, tmp_path, workers=2)
+    (folder / "task_files.json").write_text(json.dumps({"../outside": "0"}))
+    with pytest.raises(FormatError, match=r"'\.\./outside' lies outside of the folder"):
+        read_task_files(resolved.make_task(resolved.open()), folder)
+
+
+def test_workers_do_not_train_on_a_damaged_file_of_the_task(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = ["train", "--workers=2", f"--out={tmp_path / 'run'}", "--set=model.hidden=4"]
+    data = ["--set=data.name=community", "--set=data.nodes=60", "--set=task.name=link_prediction"]
+    assert main([*run, *data, "--set=train.epochs=1"]) == 0
+    flip(tmp_path / "run" / "partition" / "pairs.safetensors")
+    assert main([*run, *data, "--set=train.epochs=2", "--resume"]) == 2
+    assert "pairs.safetensors: damaged, its checksum differs" in capfd.readouterr().err
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 4
+    path.write_bytes(content)
 
 
 def test_a_folder_of_parts_is_no_graph_to_open(saved: Path) -> None:

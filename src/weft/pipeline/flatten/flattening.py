@@ -27,6 +27,7 @@ from weft.pipeline.flatten.assemble import ABOUT, SUMMARY, Assembler, facts, par
 from weft.pipeline.flatten.chosen import ChosenTargets, chosen_nodes, chosen_pairs
 from weft.pipeline.flatten.folder import GraphFolder, open_graph
 from weft.pipeline.flatten.hops import HopPlan, Hops
+from weft.placing import work_folder
 from weft.sizes import shown
 
 # Edges of the records of a file, by expectation.
@@ -140,7 +141,7 @@ def _working(work: Path) -> Iterator[None]:
 
     A crash leaves it. An error removes it, unless it holds what an interrupted run before this one did.
     """
-    work.mkdir(parents=True, exist_ok=True)
+    work_folder(work)
     with open(work / "lock", "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,6 +8,7 @@ neighbourhood. An inference that was killed goes on after the last round that it
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from weft.pipeline.infer.requests import read_nodes
 from weft.pipeline.infer.rounds import Rounds, worth_keeping
 from weft.pipeline.infer.scoring import Scoring, mark_of, open_run
 from weft.pipeline.infer.write import NOTE, OLD_NOTE, PREDICTIONS, Scored, Writer, write_note
+from weft.placing import work_folder
 from weft.registry import suggest
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
@@ -127,7 +129,7 @@ def infer_model(
         torch.no_grad(),
         placed(scoring.model, setting.device) as device,
         format.new_directory(out, overwrite, marker=(NOTE, OLD_NOTE)) as partial,
-        _work_folder(out, scoring, wanted, setting) as work,
+        _kept_rounds(out, scoring, wanted, setting) as work,
         _opened(setting, work) as engine,
     ):
         if setting.fanout is not None or chain is None:
@@ -286,7 +288,7 @@ class KeptPlaces(RowPlaces):
         shutil.rmtree(self.folder / name, ignore_errors=True)
 
 
-class _work_folder:
+class _kept_rounds:
     """Rows of finished rounds beside the output: there until it is, unless something was wrong with it."""
 
     def __init__(self, out: Path, scoring: Scoring, wanted: Tensor, setting: Setting) -> None:
@@ -296,8 +298,9 @@ class _work_folder:
         self.mark = json.dumps(told)
 
     def __enter__(self) -> Path:
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = open(self.path.with_name(f"{self.path.name}.lock"), "w")
+        work_folder(self.path)
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        self._lock = open(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -313,7 +316,7 @@ class _work_folder:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or issubclass(kind, Exception):
             shutil.rmtree(self.path, ignore_errors=True)
-        Path(self._lock.name).unlink(missing_ok=True)
+        self.path.with_name(f"{self.path.name}.lock").unlink(missing_ok=True)
         self._lock.close()
 
 

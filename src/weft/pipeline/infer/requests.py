@@ -18,6 +18,7 @@ from weft.graph.graph import Graph
 from weft.graph.ids import NodeIds
 from weft.graph.node_pairs import Pairs
 from weft.pipeline.infer.write import of_words
+from weft.reading.damage import reading
 from weft.registry import require
 from weft.tasks.scores import End
 from weft.train.inference.links import choose_relation
@@ -254,13 +255,16 @@ def _read_table(path: Path, what: str) -> "pa.Table":
         if path.suffix in (".csv", ".txt", ".tsv"):
             csv = require("pyarrow.csv", "data")
             parsing = csv.ParseOptions(delimiter="\t" if _by_tabs(path) else ",")
-            head = csv.open_csv(path, parse_options=parsing).schema.names
+            with reading(path):
+                head = csv.open_csv(path, parse_options=parsing).schema.names
             texts = csv.ConvertOptions(
                 column_types=dict.fromkeys(head, arrow.string()), strings_can_be_null=False
             )
             table = csv.read_csv(path, parse_options=parsing, convert_options=texts)
         else:
             table = require("pyarrow.parquet", "data").read_table(path)
+    except MemoryError:  # Arrow's own is an ArrowException, too
+        raise
     except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise FormatError(f"{path}: not a Parquet or CSV file of {what} ({reason})") from None

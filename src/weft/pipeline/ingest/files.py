@@ -143,6 +143,8 @@ def _open_parquet(path: Path, wrong: Any) -> File | None:
         with pq.ParquetFile(path) as file:
             held = {part.name: part.type for part in file.schema_arrow}
             rows = file.metadata.num_rows
+    except MemoryError:  # Arrow's own is an ArrowException, too
+        raise
     except (pa.ArrowException, OSError) as error:
         wrong("damaged", f"damaged Parquet ({str(error).splitlines()[0][:120]})")
         return None

@@ -27,6 +27,7 @@ from weft.pipeline.ingest.intake import Intake, Reader
 from weft.pipeline.ingest.problems import Problems
 from weft.pipeline.ingest.targets import TargetArrays
 from weft.pipeline.schema import EdgeType, Schema
+from weft.placing import work_folder
 
 # Bytes that the process takes beside DuckDB: Python, Arrow batches, what the allocator keeps.
 BESIDE = 256 * 2**20
@@ -78,6 +79,7 @@ def ingest(
 @contextlib.contextmanager
 def _working(work: Path) -> Iterator[None]:
     """Remove the folder of tables at the end, also after an error; after a kill or a stop it is kept."""
+    work_folder(work)
     try:
         yield
     except Exception:

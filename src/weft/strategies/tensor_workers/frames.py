@@ -131,6 +131,8 @@ def _bytes(told: dict[str, Any]) -> int:
         raise FormatError(f"{_WHERE}: an array of {told['dtype']} {told['shape']}, which nobody sends")
     kind: torch.dtype = _TYPES[told["dtype"]]
     shape: list[int] = told["shape"]
+    if math.prod(max(1, extent) for extent in shape) > _SIZE.most:  # strides, which an empty one has too
+        raise FormatError(f"{_WHERE}: an array of the shape {shape}, which nobody sends")
     return math.prod(shape) * kind.itemsize
 
 

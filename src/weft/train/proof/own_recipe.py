@@ -32,7 +32,7 @@ from weft.train.proof.proving import (
     worst_of_ranks,
 )
 from weft.train.resolve import Resolved, resolve
-from weft.train.workers.run_parts import prepare_parts, read_parts
+from weft.train.workers.run_parts import prepare_parts, read_parts, read_task_files
 
 _STEP = "outputs of step "
 
@@ -92,7 +92,7 @@ class OwnRecipe:
         def attempt() -> Observed:
             local, _ = read_parts(folder, rank=group.rank, workers=group.size, dtype=TYPES[dtype])
             task = self.resolved.make_task(local)
-            task.read(folder)
+            read_task_files(task, folder)
             strategy = make_strategy(pair, local, group, seed=self.resolved.settings.seed, task=task)
             return observe(strategy, self._model(local, dtype, task), rate=self._rate)
 

@@ -137,6 +137,14 @@ class RunFolder:
         """The file of this worker's events."""
         return self.path / (f"events-rank{self.rank}.jsonl" if self.rank else "events.jsonl")
 
+    def expect_there(self) -> None:
+        """Raise where the folder was taken away since the run began: nothing could be continued from it."""
+        if not self.events.is_file():
+            raise InputError(
+                f"{self.path} was removed while a run trained in it, and what it held is lost; start anew "
+                "with another --out (in Python: out=)"
+            )
+
     def write(self, status: str, **fields: Any) -> None:
         """Write run.json."""
         if self.rank:

@@ -98,6 +98,7 @@ class Saver:
 
     def save(self, progress: Progress, *, elapsed: float) -> None:
         """Write a checkpoint, after so many seconds; called on every worker, and the first one writes it."""
+        self.folder.expect_there()
         ranks = self._save_rank(progress.epoch)
         tensors, rest = optimizer_state(self.optimizer)
         tensors = self.strategy.reducer.joined_state(self.optimizer, tensors)

@@ -4,6 +4,7 @@ The data of a run may be cut already, by `weft partition`: then nobody reads the
 """
 
 import gc
+import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from weft.comm.plan import spread
 from weft.config import differences
 from weft.errors import FormatError, GraphError, InputError, RecipeError
 from weft.events import dumps
+from weft.format import expect_no_link
 from weft.graph.graph import Graph
 from weft.graph.parts.assignment import Assignment
 from weft.graph.parts.partition import FILE, read_partition, read_shard, write_partition
@@ -26,9 +28,11 @@ from weft.graph.parts.shard import Shard, make_shards
 from weft.graph.row_ranges import some_edges
 from weft.partitioners import partition
 from weft.partitioners.base import partitioners
+from weft.reading.damage import reading
 from weft.reading.json_values import Each, WholeNumber, read_json
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.local import LocalGraph
+from weft.tasks.base import Task
 from weft.train.model import adapt, wants_self_loops
 from weft.train.saved.checkpoint import Checkpoints
 
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
 _SUMMARY = "graph.json"
 _SOURCE = "made_of.json"
+_SUMS = "task_files.json"
+"""SHA-256 of each file of the task, by name."""
 _LOOPS = "self_loop_at_every_node"
 
 
@@ -104,7 +110,7 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
     del whole
     if graph.num_nodes < num_parts:
         raise GraphError(f"the graph has {graph.num_nodes} nodes, too few for {num_parts} parts; use fewer")
-    files = {**facts_files(graph), **task.files(), _SOURCE: dumps(source).encode()}
+    files = {**facts_files(graph), **task_files(task), _SOURCE: dumps(source).encode()}
     assignment = cut(graph, num_parts, kind, resolved.strategy_options, workers=workers)
     out.mkdir(parents=True, exist_ok=True)
 
@@ -133,6 +139,30 @@ def facts_files(graph: Graph) -> dict[str, bytes]:
     edges = some_edges(graph.indptr, graph.indices)
     loops = sum(len(torch.unique_consecutive(dst[src == dst])) for src, dst in edges)
     return {_SUMMARY: dumps({**graph.summary(), _LOOPS: loops == graph.num_nodes}).encode()}
+
+
+def task_files(task: Task) -> dict[str, bytes]:
+    """Return what a task leaves beside the parts, and what tells whether it is still that."""
+    files = task.files()
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {**files, _SUMS: dumps(sums).encode()} if files else {}
+
+
+def read_task_files(task: Task, folder: Path) -> None:
+    """Have a task take what lies beside the parts, unless that was damaged since it was written."""
+    if (folder / _SUMS).is_file():  # parts that were cut before there were such sums have none
+        sums: dict[str, str] = read_json(folder / _SUMS, Each(str))
+        for name, expected in sums.items():
+            if Path(name).name != name:
+                raise FormatError(f"{folder / _SUMS}: {name!r} lies outside of the folder")
+            expect_no_link(folder / name)
+            with reading(folder / name), open(folder / name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                    raise FormatError(
+                        f"{folder / name}: damaged, its checksum differs; delete {folder}: the run then cuts "
+                        "its graph anew"
+                    )
+    task.read(folder)
 
 
 def partition_of(data: Mapping[str, Any]) -> Path | None:

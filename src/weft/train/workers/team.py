@@ -41,6 +41,7 @@ from weft.train.saved.summary import Summary
 from weft.train.trainer import Place
 from weft.train.user.followed import own_of
 from weft.train.user.portable import describe, describe_value
+from weft.train.workers.run_parts import read_task_files
 from weft.train.workers.worker import device_by, prepare_resolved, train_parts, trainers_of
 
 JOB, MODEL, EVENTS, STOP = "job.json", "model.safetensors", "events.jsonl", "stop"
@@ -195,7 +196,7 @@ def _summary(told: Mapping[str, Any], resolved: Resolved, parts: Path, device: t
     model, settings = resolved.model, resolved.settings
     whole = resolved.open()
     task = resolved.make_task(whole)
-    task.read(parts)
+    read_task_files(task, parts)
     if isinstance(model, str):
         model = build_model(whole, model, resolved.options, task=task, seed=settings.seed)
     put_head(task, model, GraphInfo.of(whole), seed=settings.seed)

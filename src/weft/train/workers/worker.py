@@ -32,7 +32,14 @@ from weft.train.saved.summary import Summary
 from weft.train.settings import choose_device
 from weft.train.trainer import Place
 from weft.train.workers.placed import check_placement, dealt, placed
-from weft.train.workers.run_parts import SharedWhole, check_loops, prepare_parts, read_parts, read_whole
+from weft.train.workers.run_parts import (
+    SharedWhole,
+    check_loops,
+    prepare_parts,
+    read_parts,
+    read_task_files,
+    read_whole,
+)
 
 
 @dataclass
@@ -132,7 +139,7 @@ def train_parts(
         kept.parts[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
     graph, identity = kept.parts[group.rank]
     task = resolved.make_task(graph)
-    task.read(parts)
+    read_task_files(task, parts)
     model = _model(resolved, parts, graph, group, task)
     recipe = _told(resolved, graph, place, {"workers": workers, **identity})
     # Section by section, so that a disagreement is easy to find.
@@ -228,7 +235,7 @@ def _sample(resolved: Resolved, parts: Path, group: Group, trainers: int, dtype:
     owners = dealt(parts, trainers)
     options, seed = resolved.strategy_options, resolved.settings.seed
     task = resolved.make_task(graph)
-    task.read(parts)
+    read_task_files(task, parts)
     train = task.targets(graph, lambda own: own)["train"]  # as the trainers count them: all of them are here
     seeds = graph.shard.node_ids[train.places]
     SamplerRank(group, graph.shard, seeds, seed=seed, options=options, part_rank=owners).serve()
