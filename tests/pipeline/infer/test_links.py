@@ -245,7 +245,7 @@ def test_what_cannot_be_asked_of_pairs_is_one_line(
         ([*links, "--pairs", "unknown.csv"], "unknown.csv: no node has the id 'n999'"),
         ([*links, "--pairs", "narrow.csv"], "narrow.csv: no column 'target'; it has: source"),
         ([*links, "--pairs", "relation.csv"], "relation.csv: relation: 'hates' is none of 'node edge node'"),
-        ([*links, "--pairs", "absent.csv"], "absent.csv: not a Parquet or CSV file of pairs"),
+        ([*links, "--pairs", "absent.csv"], "absent.csv: no such file or folder"),
         ([*links, "--partners", "0"], "--partners: expected a number of at least 1, got 0"),
         ([*links, "--partners", "2", "--of", "narrow.csv", "--pairs", "good.csv"], "ask for one of them"),
         ([*links, "--partners", "2", "--relation", "hates"], "--relation: 'hates' is none of"),
