@@ -82,7 +82,7 @@ def message_of(
         "params": [tensor(WIDTH)],
     }
     wide, both, bias, heads = tensor(WIDTH, WIDTH), tensor(WIDTH, 2 * WIDTH), tensor(WIDTH), tensor(2, 2)
-    maps = tensor(2, 2, 2)
+    maps, matrices = tensor(2, 2, 2), tensor(1, WIDTH * WIDTH)
     plan = tuple(_step(draw, 4 + place) for place in range(steps))
 
     def message(*arguments: Tensor) -> Any:
@@ -97,6 +97,8 @@ def message_of(
                 )
             elif op == "a map a head" and a.dim() == 2 and a.shape[1] == WIDTH:
                 made = torch.einsum("ehf,hfo->eho", a.view(-1, 2, 2), maps).flatten(1)
+            elif op == "a matrix an edge" and a.dim() == 2 and a.shape[1] == WIDTH:
+                made = torch.einsum("ei,eio->eo", a, (values[2] @ matrices).view(-1, WIDTH, WIDTH))
             elif op == "joined" and a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] == WIDTH:
                 made = F.linear(torch.cat([a, b], -1), both)
             else:
@@ -107,14 +109,14 @@ def message_of(
             return whole
         return (torch.tanh(whole).view(-1, 2, 2) * heads).sum(-1), whole.view(-1, 2, 2)
 
-    return message, given, [wide, both, bias, heads, maps]
+    return message, given, [wide, both, bias, heads, maps, matrices]
 
 
 def _step(draw: random.Random, known: int) -> tuple[str, int, int]:
     pick = draw.random()
-    if pick < 0.3:
+    if pick < 0.36:
         return (
-            ("linear", "joined", "a map a head")[int(pick * 10)],
+            ("linear", "joined", "a map a head", "a matrix an edge")[min(3, int(pick * 10))],
             draw.randrange(known),
             draw.randrange(known),
         )

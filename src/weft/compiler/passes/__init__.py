@@ -9,6 +9,7 @@ from weft.compiler.graphs import value
 from weft.compiler.passes.attend import attend
 from weft.compiler.passes.behind import behind
 from weft.compiler.passes.lookups import lookups
+from weft.compiler.passes.matrices import matrices
 from weft.compiler.passes.normal import normal
 from weft.compiler.passes.parts import parts
 from weft.compiler.passes.scores import scores
@@ -19,6 +20,7 @@ from weft.compiler.tracing.captures import NotCompiled
 PASSES: dict[str, Callable[[fx.Graph], None]] = {
     "normal": normal,
     "lookups": lookups,
+    "matrices": matrices,
     "attend": attend,
     "parts": parts,
     "split": split,
