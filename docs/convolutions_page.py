@@ -23,7 +23,32 @@ RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "convolutions.js
 NODES, EDGES = 20, 90
 
 Case = tuple[Callable[[], nn.Module], tuple[str, ...]]
-"""How a convolution is made, and what it is called with beside x and edge_index."""
+"""How a convolution is made, and what it is called with beside x and edge_index, or a name of `_CALLS`."""
+_CALLS = {
+    "by type": ("x_dict", "edge_index_dict"),
+    "signed": ("x", "positive", "negative"),
+    "layers": ("x_layers", "edge_index"),
+    "mesh": ("x", "mesh"),
+    "points": ("x", "pos"),
+    "features alone": ("x",),
+    "colours": ("colours", "edge_index"),
+}
+"""All arguments of convolutions that are not called with x and edge_index first."""
+_KINDS = [("node", "likes", "node"), ("node", "knows", "node")]
+NOT_TRIED = {
+    "FusedGATConv": "it is one operator of the package dgNN, without messages",
+    "PANConv": "it multiplies and sums matrices of torch-sparse, without messages of edges",
+    "SplineConv": "its message is two operators of pyg-lib, which no backend of ours knows",
+}
+"""Why PyG's own code runs, of convolutions that PyG makes or runs with other packages alone."""
+_NO_MESSAGES = {
+    "WLConv": "it has no messages: it numbers colours in Python",
+    "XConv": "it has no messages: nothing is reduced over edges",
+}
+NEAREST = ("DynamicEdgeConv", "GravNetConv", "XConv")
+"""Convolutions that join nearest points, which takes longer than all else that they do."""
+_BASES = ("MessagePassing", "CuGraphSAGEConv", "CuGraphGATConv", "CuGraphRGCNConv")
+"""Of PyG's list, what is no convolution of its own, and what is another library's kernels."""
 
 
 def mlp(width: int, out: int = 6) -> nn.Module:
@@ -32,7 +57,90 @@ def mlp(width: int, out: int = 6) -> nn.Module:
 
 
 def cases(wide: int = 6, out: int = 4) -> dict[str, Case]:
-    """Return PyG's convolutions of one kind of nodes, each as it is usually made, from `wide` columns to `out`."""
+    """Return PyG's convolutions, each as it is usually made, from `wide` columns to `out`."""
+    made = _of_edges(wide, out) | _of_kinds(wide, out) | _of_points(wide, out)
+    return dict(sorted(made.items(), key=lambda item: item[0].lower()))
+
+
+def untried(names: list[str]) -> list[str]:
+    """Return the convolutions of PyG's list that are none of these."""
+    from torch_geometric.nn import conv
+
+    known = {*(name.split(",")[0] for name in names), *NOT_TRIED, *_BASES}
+    return sorted(set(conv.__all__) - known)
+
+
+def _of_kinds(wide: int, out: int) -> dict[str, Case]:
+    """Return convolutions of nodes, edges or messages of several kinds, and of other convolutions."""
+    from torch_geometric import nn as pyg
+
+    kinds = (["node"], _KINDS)
+    return {
+        "DirGNNConv": (lambda: pyg.DirGNNConv(pyg.SAGEConv(wide, out)), ()),
+        "DNAConv": (lambda: pyg.DNAConv(wide, heads=2), ("layers",)),
+        "GPSConv": (
+            lambda: pyg.GPSConv(wide, pyg.GINConv(mlp(wide, wide)), heads=2, attn_type="performer"),
+            (),
+        ),
+        "HANConv": (lambda: pyg.HANConv(wide, out, kinds, heads=2), ("by type",)),
+        "HEATConv": (
+            lambda: pyg.HEATConv(wide, out, 2, 2, 2, 3, 4),
+            ("node_type", "edge_type", "edge_attr"),
+        ),
+        "HeteroConv": (
+            lambda: pyg.HeteroConv({each: pyg.SAGEConv(wide, out) for each in _KINDS}),
+            ("by type",),
+        ),
+        "HGTConv": (lambda: pyg.HGTConv(wide, out, kinds, heads=2), ("by type",)),
+        "HypergraphConv": (lambda: pyg.HypergraphConv(wide, out), ()),
+        "HypergraphConv, attention": (
+            lambda: pyg.HypergraphConv(wide, out, use_attention=True, heads=2),
+            ("edge_weights_of_rows", "edge_rows"),
+        ),
+        "MeshCNNConv": (lambda: pyg.MeshCNNConv(wide, out), ("mesh",)),
+        "SignedConv": (lambda: pyg.SignedConv(wide, out, first_aggr=True), ("signed",)),
+        "SignedConv, later": (lambda: pyg.SignedConv(wide // 2, out, first_aggr=False), ("signed",)),
+        "WLConv": (pyg.WLConv, ("colours",)),
+    }
+
+
+def _of_points(wide: int, out: int) -> dict[str, Case]:
+    """Return convolutions that join nearest points."""
+    from torch_geometric import nn as pyg
+
+    with_nearest()
+    return {
+        "DynamicEdgeConv": (lambda: pyg.DynamicEdgeConv(mlp(2 * wide), 5), ("features alone",)),
+        "GravNetConv": (lambda: pyg.GravNetConv(wide, out, 3, 4, 5), ("features alone",)),
+        "XConv": (lambda: pyg.XConv(wide, out, 3, 5, hidden_channels=4), ("points",)),
+    }
+
+
+def with_nearest() -> None:
+    """Give PyG a search for the nearest points in plain torch, where pyg-lib, which has it, is not there."""
+    from torch_geometric import typing
+
+    if typing.WITH_KNN:
+        return
+    typing.WITH_KNN = True
+    library = torch.library.Library("pyg", "FRAGMENT")
+    library.define("knn(Tensor x, Tensor y, Tensor? p, Tensor? q, int k, bool cosine, int workers) -> Tensor")
+    library.impl("knn", _nearest, "CompositeExplicitAutograd")
+    _LIBRARIES.append(library)
+
+
+_LIBRARIES: list[Any] = []
+"""Kept, as operators go with them."""
+
+
+def _nearest(x: Tensor, y: Tensor, p: Any, q: Any, k: int, cosine: bool, workers: int) -> Tensor:
+    near = torch.cdist(y, x).topk(k, largest=False).indices
+    rows = torch.arange(y.shape[0], device=y.device).repeat_interleave(k)
+    return torch.stack([rows, near.flatten()])
+
+
+def _of_edges(wide: int, out: int) -> dict[str, Case]:
+    """Return convolutions of one kind of nodes and edges that are given."""
     from torch_geometric import nn as pyg
 
     degrees = torch.tensor([1, 5, 6, 4])
@@ -47,6 +155,7 @@ def cases(wide: int = 6, out: int = 4) -> dict[str, Case]:
         "EGConv": (lambda: pyg.EGConv(wide, out, num_heads=2), ()),
         "EdgeConv": (lambda: pyg.EdgeConv(mlp(2 * wide, wide)), ()),
         "FAConv": (lambda: pyg.FAConv(wide), ("x_0",)),
+        "FastRGCNConv": (lambda: pyg.FastRGCNConv(wide, out, 2), ("edge_type",)),
         "FeaStConv": (lambda: pyg.FeaStConv(wide, out, heads=2), ()),
         "FiLMConv": (lambda: pyg.FiLMConv(wide, out), ()),
         "GATConv, edge features": (lambda: pyg.GATConv(wide, out, edge_dim=3), ("edge_attr",)),
@@ -70,6 +179,10 @@ def cases(wide: int = 6, out: int = 4) -> dict[str, Case]:
         "PDNConv": (lambda: pyg.PDNConv(wide, out, 3, 4), ("edge_attr",)),
         "PNAConv": (lambda: pyg.PNAConv(wide, out, ["mean", "std"], ["identity"], degrees), ()),
         "PPFConv": (lambda: pyg.PPFConv(mlp(wide + 4), mlp(6)), ("pos", "normal")),
+        "PointGNNConv": (
+            lambda: pyg.PointGNNConv(mlp(wide, 3), mlp(wide + 3), mlp(6, wide)),
+            ("pos",),
+        ),
         "PointNetConv": (lambda: pyg.PointNetConv(mlp(wide + 3), mlp(6)), ("pos",)),
         "PointTransformerConv": (lambda: pyg.PointTransformerConv(wide, out), ("pos",)),
         "RGATConv": (lambda: pyg.RGATConv(wide, out, 2), ("edge_type",)),
@@ -97,7 +210,7 @@ def arguments(
     nodes: int = NODES,
     edges: int = EDGES,
     wide: int = 6,
-) -> list[Tensor]:
+) -> list[Any]:
     """Return x, edge_index and the rest of a call; on a small graph each pair of nodes is there at most once."""
     draw = torch.Generator().manual_seed(2)
     if nodes == NODES:
@@ -107,12 +220,24 @@ def arguments(
     edge_index = torch.stack([pairs // nodes, pairs % nodes])
     rows = {"x": (nodes, wide), "x_0": (nodes, wide), "pos": (nodes, 3), "normal": (nodes, 3)}
     rows |= {"edge_attr": (edges, 3), "edge_weight": (edges,)}
-    made = {
+    rows |= {"edge_rows": (nodes, wide), "edge_weights_of_rows": (nodes,), "x_layers": (nodes, 3, wide)}
+    made: dict[str, Any] = {
         name: torch.rand(shape, generator=draw, dtype=dtype).requires_grad_() for name, shape in rows.items()
     }
-    made["edge_type"] = torch.randint(0, 2, (edges,), generator=draw)
-    first = [made["x"], *(made[name] for name in names if name in ("x_0", "pos", "normal"))]
-    return [*first, edge_index, *(made[name] for name in names if name.startswith("edge"))]
+    made["edge_type"] = kind = torch.randint(0, 2, (edges,), generator=draw)
+    made["node_type"] = torch.randint(0, 2, (nodes,), generator=draw).sort().values
+    made["colours"] = made["node_type"]
+    made["positive"], made["negative"] = edge_index[:, kind == 0], edge_index[:, kind == 1]
+    made["x_dict"] = {"node": made["x"]}
+    made["edge_index_dict"] = dict(zip(_KINDS, (made["positive"], made["negative"])))
+    four = torch.randint(0, nodes, (4 * nodes,), generator=draw)
+    made["mesh"] = torch.stack([four, torch.arange(nodes).repeat_interleave(4)])
+    made["edge_index"] = edge_index
+    if names and names[0] in _CALLS:
+        return [made[name] for name in _CALLS[names[0]]]
+    first = ["x", *(name for name in names if name in ("x_0", "pos", "normal"))]
+    rest = [name for name in names if name not in first]
+    return [made[name] for name in (*first, "edge_index", *rest)]
 
 
 def tried(name: str) -> tuple[nn.Module, list[str], list[str]]:
@@ -131,6 +256,11 @@ def tried(name: str) -> tuple[nn.Module, list[str], list[str]]:
         compiled.LEAST_NUMBERS = before
     reasons = [str(each.message) for each in told if issubclass(each.category, weft.WeftWarning)]
     return conv, reasons, sorted({on_edges(each.found) for each in asked})
+
+
+def is_left_alone(name: str) -> bool:
+    """Return whether PyG's own code runs."""
+    return not _how(name)[0].strip("-")
 
 
 def on_edges(found: Any) -> str:
@@ -159,18 +289,26 @@ def lines() -> Iterator[str]:
     """Give the page."""
     yield from _HEAD
     measured = speedups()
-    for name in sorted(cases(), key=str.lower):
-        conv, reasons, edges = tried(name)
-        own = [each.split(": ", 1)[1] for each in reasons if " runs PyG's own " in each]
-        covered = sorted(weft.accelerated(conv))
-        how = (
-            "hand-made"
-            if any("Accelerated" in type(each).__name__ for each in conv.modules())
-            else "compiled"
-        )
-        shown = "; ".join(edges) if how == "compiled" and not own else ""
-        how = how if covered and not own else "-"
-        yield f"| `{name}` | {how} | {shown} | {measured.get(name, '')} | {'; '.join(own)} |"
+    rows = {name: _row(name, measured.get(name, "")) for name in cases()}
+    rows |= {name: f"| `{name}` | - |  |  | {reason} |" for name, reason in NOT_TRIED.items()}
+    yield from (rows[name] for name in sorted(rows, key=str.lower))
+
+
+def _row(name: str, measured: str) -> str:
+    how, edges, own = _how(name)
+    return f"| `{name}` | {how} | {edges} | {measured} | {own} |"
+
+
+def _how(name: str) -> tuple[str, str, str]:
+    """Return how a convolution runs, what runs on its edges, and why PyG's own code runs instead."""
+    conv, reasons, edges = tried(name)
+    own = [each.split(": ", 1)[1] for each in reasons if " runs PyG's own " in each]
+    own += [_NO_MESSAGES[name]] if name in _NO_MESSAGES else []
+    if own or not weft.accelerated(conv):
+        return "-", "", "; ".join(own)
+    if any("Accelerated" in type(each).__name__ for each in conv.modules()):
+        return "hand-made", "", ""
+    return "compiled", "; ".join(edges), ""
 
 
 _HEAD = [
@@ -182,7 +320,9 @@ _HEAD = [
     "a program of the compiler's, or plain torch, which has an operator that programs do not. Where nothing stands,",
     "PyG's own code runs, for the reason given. *PyG / weft* is the time of PyG's own forward and backward over that of",
     "the accelerated ones, on two threads of a CPU (`python -m benchmarks.run convolutions`,",
-    "[with the times](../benchmarks/results/README.md)); where nothing stands, it was not measured.",
+    "[with the times](../benchmarks/results/README.md)); where nothing stands, it was not measured. Those that join nearest",
+    "points search for them in plain torch here where pyg-lib is not installed, and are not measured. `MessagePassing` itself,",
+    "and the three of CuGraph, which are kernels of another library, have no row.",
     "",
     "| convolution | runs | on edges | PyG / weft | PyG's own code, because |",
     "|---|---|---|---|---|",

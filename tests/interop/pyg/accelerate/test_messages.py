@@ -11,6 +11,7 @@ import pytest
 import torch
 from kernel_checks import DEVICE
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 import weft
 from weft.compiler.spent import SPENT
@@ -52,13 +53,27 @@ class Own(pyg.MessagePassing):  # type: ignore[misc,name-defined]
         return torch.cat([inputs, x], -1)
 
 
-def results(conv: nn.Module, args: list[Tensor]) -> list[Tensor]:
-    """Return the output and the gradients of all inputs and parameters."""
-    leaves = [t for t in (*args, *conv.parameters()) if t.requires_grad]
-    out = conv(*args)
-    grad = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
-    grads = torch.autograd.grad(out, leaves, grad, allow_unused=True)
-    return [out, *(torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads))]
+def results(conv: nn.Module, args: list[Any]) -> list[Tensor]:
+    """Return the outputs and the gradients of all inputs and parameters."""
+    leaves = [t for t in (*tree_leaves(args), *conv.parameters()) if t.requires_grad]
+    made = tree_leaves(conv(*args))
+    outs = [out for out in made if out.requires_grad]
+    if not outs:
+        return made
+    grads = torch.autograd.grad(outs, leaves, [_slope(out) for out in outs], allow_unused=True)
+    return [*made, *(torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads))]
+
+
+def _slope(out: Tensor) -> Tensor:
+    return torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
+
+
+def _on_device(each: Tensor) -> Tensor:
+    return each.detach().to(DEVICE).requires_grad_(each.requires_grad)
+
+
+def test_the_page_has_all_of_pygs_list() -> None:
+    assert page.untried(list(page.cases())) == []
 
 
 @pytest.mark.gpu
@@ -67,7 +82,7 @@ def test_a_convolution_gives_pygs_outputs_and_gradients(name: str) -> None:
     make, names = page.cases()[name]
     torch.manual_seed(0)
     conv = make().double().eval().to(DEVICE)
-    args = [each.detach().to(DEVICE).requires_grad_(each.requires_grad) for each in page.arguments(names)]
+    args = tree_map_only(Tensor, _on_device, page.arguments(names))
     fast = copy.deepcopy(conv)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", WeftWarning)
