@@ -22,6 +22,17 @@ WIDTH, HEADS, EDGE_WIDTH, RELATIONS = 64, 4, 2, 4
 Written = Callable[[Any, Block, Tensor], Tensor]
 
 
+def gat(layer: Any, block: Block, x: Tensor) -> Tensor:
+    """GAT, by its scores and values."""
+
+    def message(there: Tensor, here: Tensor) -> tuple[Tensor, Tensor]:
+        value, own = (layer.lin(each).view(-1, HEADS, WIDTH // HEADS) for each in (there, here))
+        score = (value * layer.att_src).sum(-1) + (own * layer.att_dst).sum(-1)
+        return F.leaky_relu(score, 0.2), value
+
+    return block.propagate(message, src=(x,), dst=(x,), reduce="softmax").flatten(1) + layer.bias
+
+
 def gatv2(layer: Any, block: Block, x: Tensor) -> Tensor:
     """GATv2, by its scores and values."""
 
@@ -109,7 +120,7 @@ def _step(data: dict[str, Any], call: Written) -> Step:
 
 def _case(name: str, written: Written, **options: Any) -> Case:
     def make() -> nn.Module:
-        heads = options.get("heads", 1) if name == "gatv2" else 1
+        heads = options.get("heads", 1) if name in ("gat", "gatv2") else 1
         return layers[name](WIDTH, WIDTH // heads, **options)
 
     return Case(
@@ -128,6 +139,7 @@ def _case(name: str, written: Written, **options: Any) -> Case:
 
 _RELATED = tuple(("node", str(each), "node") for each in range(RELATIONS))
 CASES = [
+    _case("gat", gat, heads=HEADS),
     _case("gatv2", gatv2, heads=HEADS),
     _case("monet", monet, edge_features=EDGE_WIDTH),
     _case("gine", gine, edge_features=EDGE_WIDTH),
