@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 Step = Callable[[], Any]
+_LEAST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,12 @@ class Case:
     """From the shared data, the step of each contender; the first one is weft's."""
     must: float | None = None
     goal: float | None = None
-    """The ratio to the best rival that we require and that we aim at."""
+    """The ratio to the best rival, or to `against`, that we require and that we aim at."""
+    against: str = ""
+    """The rival that `must` and `goal` are about; "" is the best."""
     repeat: int = 5
+    seconds: float = float("inf")
+    """No round begins after so long, but the third."""
     memory: bool = False
     memory_must: float | None = None
     memory_goal: float | None = None
@@ -81,10 +86,13 @@ class Timing:
         return {"median": self.median, "min": min(self.seconds), "max": max(self.seconds)}
 
 
-def time_by_turns(steps: dict[str, Step], repeat: int) -> dict[str, Timing]:
+def time_by_turns(steps: dict[str, Step], repeat: int, seconds: float = float("inf")) -> dict[str, Timing]:
     """Return the times of all steps, taken by turns so that a busy moment hits every contender."""
     timings = {name: Timing() for name in steps}
-    for _ in range(repeat):
+    begun = time.perf_counter()
+    for done in range(repeat):
+        if done >= _LEAST_ROUNDS and time.perf_counter() - begun > seconds:
+            break
         for name, step in steps.items():
             start = time.perf_counter()
             step()

@@ -46,19 +46,22 @@ def run_case(case: Case, threads: int) -> dict[str, Any]:
     if case.check is not None:
         case.check(results)
     del results
-    timings = time_by_turns(steps, case.repeat)
+    timings = time_by_turns(steps, case.repeat, case.seconds)
     result: dict[str, Any] = {
         "case": case.name,
         "title": case.title,
         "note": case.note,
         "seconds": {name: timing.summary() for name, timing in timings.items()},
-        "rounds": case.repeat,
+        "rounds": min(len(timing.seconds) for timing in timings.values()),
         "load_before": round(load_before, 2),
         "environment": environment(threads),
     }
     ours, rivals = _split(timings)
     result["ratio"] = min(timings[name].median for name in rivals) / timings[ours].median
     result["must"], result["goal"] = case.must, case.goal
+    if case.against:
+        result["against"] = case.against
+        result["against_ratio"] = timings[case.against].median / timings[ours].median
     if case.memory:
         result |= memory_of(case, threads)
     for line in describe(result):
@@ -119,7 +122,11 @@ def describe(result: dict[str, Any]) -> Iterator[str]:
         above = f"  peak {memory / 2**20:,.0f} MiB above inputs" if memory is not None else ""
         median, low, high = seconds["median"], seconds["min"], seconds["max"]
         yield f"{name:<34} {median * 1e3:10.2f} ms  ({low * 1e3:.2f} to {high * 1e3:.2f}){above}"
-    yield f"ratio to the best rival: {result['ratio']:.2f}x{_aims(result['must'], result['goal'])}"
+    if "against" in result:
+        yield f"ratio to {result['against']}: {result['against_ratio']:.2f}x{_judged(result)}"
+        yield f"ratio to the best rival: {result['ratio']:.2f}x"
+    else:
+        yield f"ratio to the best rival: {result['ratio']:.2f}x{_aims(result['must'], result['goal'])}"
     if "memory_ratio" in result:
         yield f"memory: 1/{result['memory_ratio']:.1f}{_aims(result['memory_must'], result['memory_goal'])}"
 
@@ -159,7 +166,11 @@ def _page_body(row: dict[str, Any]) -> list[str]:
         memory = f"{peak / 2**20:,.0f} MiB" if peak is not None else "–"
         spread = f"{seconds['min'] * 1e3:.2f}–{seconds['max'] * 1e3:.2f} ms"
         body.append(f"| {name} | {seconds['median'] * 1e3:.2f} ms | {spread} | {memory} |")
-    body += ["", f"**{row['ratio']:.2f}×** the best rival{_aims(row['must'], row['goal'])}."]
+    if "against" in row:
+        body += ["", f"**{row['against_ratio']:.2f}×** {row['against']}{_judged(row)}; "]
+        body[-1] += f"{row['ratio']:.2f}× the best rival. Of {row['rounds']} rounds."
+    else:
+        body += ["", f"**{row['ratio']:.2f}×** the best rival{_aims(row['must'], row['goal'])}."]
     if "memory_ratio" in row:
         body.append(f"Memory **1/{row['memory_ratio']:.1f}**{_aims(row['memory_must'], row['memory_goal'])}.")
     return body + ([row["note"]] if row.get("note") else [])
@@ -181,6 +192,14 @@ def _keep_other_rows(result: dict[str, Any], path: Path) -> None:
 def _split(measured: dict[str, Any]) -> tuple[str, list[str]]:
     ours, *rivals = measured
     return ours, rivals or [ours]
+
+
+def _judged(row: dict[str, Any]) -> str:
+    """Return what is required of the ratio to the rival that is named, and whether it was reached."""
+    if row["must"] is None:
+        return ""
+    met = "met" if row["against_ratio"] >= row["must"] else "not met"
+    return f" (required {row['must']:g}: {met})"
 
 
 def _aims(must: float | None, goal: float | None) -> str:

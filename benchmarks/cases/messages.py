@@ -131,6 +131,10 @@ def _accelerated(data: dict[str, Any]) -> Step:
     return _pyg(data, weft.accelerate)
 
 
+_MUST = {"edgeconv_max": 5.0, "edgeconv_mean": 5.0, "gated": 5.0, "attention": 10.0, "monet": 8.0}
+"""How many times as fast as PyG as it is they have to be."""
+
+
 def _case(name: str, make: Callable[[], Own], ours: str) -> Case:
     contenders: dict[str, Callable[[Any], Step]] = {
         ours: _ours if ours == "weft" else _accelerated,
@@ -144,7 +148,11 @@ def _case(name: str, make: Callable[[], Own], ours: str) -> Case:
         setup=lambda: _data(make),
         contenders=contenders,
         memory=True,
-        repeat=5,
+        must=_MUST[name],
+        against="PyG",
+        repeat=21,
+        seconds=80.0,
+        note="Medians of rounds by turns, as many as fit in 80 seconds.",
     )
 
 
