@@ -14,7 +14,7 @@ from torch import fx
 
 from weft.compiler.annotate import residency
 from weft.compiler.graphs import aten, emit, has_rows, item_shape, name_of, plain_name, replace, tidy, value
-from weft.compiler.passes.normal import reshaped
+from weft.compiler.passes.normal import contracted, reshaped
 from weft.compiler.passes.split import is_number
 from weft.compiler.tracing.trace import EDGES
 from weft.kernels.relation import relation_matmul_op
@@ -36,14 +36,11 @@ def lookups(graph: fx.Graph) -> None:
 
 def _product(node: fx.Node) -> fx.Node | None:
     """Return the sum over an axis of a matrix an edge times a row, as a product by relation."""
-    if node.target is not aten.sum.dim_IntList or node.kwargs:
+    found = contracted(node, (3, 4))
+    if found is None:
         return None
-    given: Any = node.args[0]
-    axes: Any = node.args[1]
-    if name_of(given) != "mul" or value(given).dim() not in (3, 4) or not has_rows(given) or len(axes) != 1:
-        return None
+    given, axis = found
     _, *heads, height, width = value(given).shape
-    axis = axes[0] % value(given).dim() - value(given).dim()
     if axis not in (-2, -1) or not _pays(height, width) or any(each > _FEW for each in heads):
         return None
     for matrix, rows in (given.args[:2], given.args[1::-1]):

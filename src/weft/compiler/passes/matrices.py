@@ -9,8 +9,8 @@ from typing import Any
 from torch import fx
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, emit, has_rows, name_of, plain_name, replace, tidy, value, width
-from weft.compiler.passes.normal import reshaped
+from weft.compiler.graphs import aten, emit, name_of, plain_name, replace, tidy, value, width
+from weft.compiler.passes.normal import contracted, reshaped
 from weft.compiler.tracing.trace import EDGES
 
 _ON_EDGES = ("edge", "pair")
@@ -28,13 +28,10 @@ def matrices(graph: fx.Graph) -> None:
 
 def _product(node: fx.Node) -> fx.Node | None:
     """Return the sum over an axis of a matrix an edge times a row, as a mixture."""
-    if node.target is not aten.sum.dim_IntList or node.kwargs:
+    found = contracted(node, (3,))
+    if found is None:
         return None
-    given: Any = node.args[0]
-    axes: Any = node.args[1]
-    if name_of(given) != "mul" or value(given).dim() != 3 or not has_rows(given) or len(axes) != 1:
-        return None
-    axis = axes[0] % 3
+    given, axis = found[0], found[1] % 3
     for matrix, rows in (given.args[:2], given.args[1::-1]):
         made = _made(matrix, given)
         if axis and made is not None and _is_row(rows, given, axis) and _pays(made, value(given).shape):

@@ -93,6 +93,18 @@ def _item(node: fx.Node) -> fx.Node | None:
     return part if name != "unbind" else reshaped(node, part, list(value(node).shape))
 
 
+def contracted(node: fx.Node, ranks: tuple[int, ...]) -> tuple[Any, int] | None:
+    """Return (product, axis) where a node sums a product of rows over one axis, counted from the last: -1."""
+    if node.target is not aten.sum.dim_IntList or node.kwargs:
+        return None
+    given: Any = node.args[0]
+    axes: Any = node.args[1]
+    if name_of(given) != "mul" or value(given).dim() not in ranks or not has_rows(given) or len(axes) != 1:
+        return None
+    rank = value(given).dim()
+    return given, axes[0] % rank - rank
+
+
 def sliced(at: fx.Node, node: fx.Node, dim: int, start: int, stop: int) -> fx.Node:
     """Return a part of a node's value along an axis."""
     if start == 0 and stop == value(node).shape[dim]:
