@@ -78,27 +78,35 @@ def message_of(
     given = {
         "src": [tensor(edges.num_other, WIDTH)],
         "dst": [tensor(edges.num_rows, WIDTH)],
-        "edge": [tensor(edges.num_edges, 1)],
+        "edge": [tensor(edges.num_edges, 1), torch.arange(edges.num_edges) % 3],
         "params": [tensor(WIDTH)],
     }
     wide, both, bias, heads = tensor(WIDTH, WIDTH), tensor(WIDTH, 2 * WIDTH), tensor(WIDTH), tensor(2, 2)
     maps, matrices = tensor(2, 2, 2), tensor(1, WIDTH * WIDTH)
+    table, tables = tensor(3, WIDTH, WIDTH), tensor(3, 2, 2, 2)
     plan = tuple(_step(draw, 4 + place) for place in range(steps))
 
     def message(*arguments: Tensor) -> Any:
-        values = list(arguments)
+        values, kind = [*arguments[:3], arguments[4]], arguments[3]
         for op, first, second in plan:
             a, b = values[first], values[second]
+            rows = a.dim() == 2 and a.shape[1] == WIDTH
             if op == "linear":
                 made = (
                     F.linear(a.expand(-1, WIDTH) if a.shape[1] == 1 else a, wide, bias)
                     if a.dim() == 2
                     else a * 2
                 )
-            elif op == "a map a head" and a.dim() == 2 and a.shape[1] == WIDTH:
+            elif op == "a map a head" and rows:
                 made = torch.einsum("ehf,hfo->eho", a.view(-1, 2, 2), maps).flatten(1)
-            elif op == "a matrix an edge" and a.dim() == 2 and a.shape[1] == WIDTH:
+            elif op == "a matrix an edge" and rows:
                 made = torch.einsum("ei,eio->eo", a, (values[2] @ matrices).view(-1, WIDTH, WIDTH))
+            elif op == "by relation" and rows:
+                made = torch.einsum("ef,efo->eo", a, table[kind])
+            elif op == "by relation and head" and rows:
+                made = torch.einsum("ehf,ehfo->eho", a.view(-1, 2, 2), tables[kind]).flatten(1)
+            elif op == "scores" and rows:
+                made = torch.cat([(a.view(-1, 2, 2) * heads).sum(-1)] * 2, -1)
             elif op == "joined" and a.dim() == b.dim() == 2 and a.shape[1] == b.shape[1] == WIDTH:
                 made = F.linear(torch.cat([a, b], -1), both)
             else:
@@ -109,17 +117,19 @@ def message_of(
             return whole
         return (torch.tanh(whole).view(-1, 2, 2) * heads).sum(-1), whole.view(-1, 2, 2)
 
-    return message, given, [wide, both, bias, heads, maps, matrices]
+    return message, given, [wide, both, bias, heads, maps, matrices, table, tables]
+
+
+MAPS = (
+    *("linear", "joined", "a map a head", "a matrix an edge"),
+    *("by relation", "by relation and head", "scores"),
+)
 
 
 def _step(draw: random.Random, known: int) -> tuple[str, int, int]:
     pick = draw.random()
-    if pick < 0.36:
-        return (
-            ("linear", "joined", "a map a head", "a matrix an edge")[min(3, int(pick * 10))],
-            draw.randrange(known),
-            draw.randrange(known),
-        )
+    if pick < 0.35:
+        return MAPS[int(pick * 20)], draw.randrange(known), draw.randrange(known)
     return draw.choice(list(UNARY if pick < 0.65 else BINARY)), draw.randrange(known), draw.randrange(known)
 
 
@@ -131,21 +141,21 @@ def test_random_messages_equal_plain_torch(seed: int, reduce: str) -> None:
 
 
 REWRITES = [name for name in PASSES if name != "normal"]
-"""The others rely on normal forms."""
+"""The others rely on normal forms: without these they find little, and nothing wrong."""
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "softmax"]), st.sampled_from(REWRITES))
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "max", "softmax"]), st.sampled_from([*PASSES]))
 def test_random_messages_without_a_pass(seed: int, reduce: str, without: str) -> None:
     message, inputs, captured = message_of(seed, reduce)
     assert_same(message, edges_of(seed), reduce, captured, without=[without], **inputs)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["sum", "min", "softmax"]), st.sampled_from([None, *REWRITES]))
+@given(st.integers(0, 10**6), st.sampled_from(["sum", "min", "softmax"]), st.sampled_from([None, *PASSES]))
 def test_random_messages_with_one_pass_or_none(seed: int, reduce: str, alone: str | None) -> None:
     message, inputs, captured = message_of(seed, reduce)
-    without = [name for name in REWRITES if name != alone]
+    without = [name for name in PASSES if name != alone and (name != "normal" or seed % 2)]
     assert_same(message, edges_of(seed), reduce, captured, without=without, **inputs)
 
 
@@ -154,7 +164,7 @@ def test_random_messages_with_one_pass_or_none(seed: int, reduce: str, alone: st
 def test_random_messages_have_the_same_bits_on_any_number_of_threads(seed: int, reduce: str) -> None:
     edges = edges_of(seed * 10 + 1, num_rows=300, num_other=200, num_edges=6000)
     message, inputs, captured = message_of(seed, reduce, edges=edges)
-    leaves = [t for tensors in (*inputs.values(), captured) for t in tensors]
+    leaves = [t for tensors in (*inputs.values(), captured) for t in tensors if t.requires_grad]
     before, found = torch.get_num_threads(), []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)

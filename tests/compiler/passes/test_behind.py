@@ -142,3 +142,11 @@ def test_a_row_without_edges_is_0_whatever_all_edges_share(how: str, bad: float)
     assert empty.any()
     assert not found[empty].any()
     assert not found[~empty].isfinite().all()
+
+
+def test_a_factor_of_conditions_stays_on_edges() -> None:
+    def message(u: Tensor, v: Tensor) -> Tensor:
+        return (u > 0) * v
+
+    for reduce in ("sum", "max"):
+        assert_same(message, EDGES, reduce, src=[U], dst=[V])

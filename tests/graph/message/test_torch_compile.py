@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import weft
+from weft.errors import GraphError
 from weft.graph.message import compiled, opaque
 
 
@@ -195,3 +196,66 @@ def test_only_the_blocks_used_last_are_kept() -> None:
     assert opaque._block(*edges[-1], 1) is blocks[-1]
     assert len(opaque._blocks) == opaque._KEPT
     assert opaque._block(*edges[0], 1) is not blocks[0]
+
+
+class Reading(nn.Module):
+    """A message that reads a number, a mode, a list, a buffer and a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k, self.powers, self.linear = 3.0, [1.0], nn.Linear(4, 4)
+        self.register_buffer("scale", torch.ones(4))
+        self.register_buffer("unread", torch.ones(4))
+
+    def message(self, there: Tensor, here: Tensor) -> Tensor:
+        wave = (self.linear(there) * here).sin() * self.k * self.powers[0]
+        return wave * self.scale * (1.0 if self.training else 5.0)
+
+    def forward(self, block: Any, x: Tensor) -> Tensor:
+        return block.propagate(self.message, src=(x,), dst=(x,))  # type: ignore[no-any-return]
+
+
+CHANGES: dict[str, Any] = {
+    "k": 9.0,
+    "training": False,
+    "powers": [2.0],
+    "scale": torch.zeros(4),
+    "linear": nn.Tanh(),
+    "linear.weight": nn.Parameter(torch.zeros(4, 4)),
+    "unread": torch.zeros(4),
+}
+
+
+def test_backward_of_an_operator_reads_what_forward_read() -> None:
+    torch._dynamo.reset()
+    block = weft.datasets.open_dataset(name="community", nodes=12).block()
+    model = Reading()
+    fast = torch.compile(model, backend="aot_eager", fullgraph=True)
+    start, weight = torch.linspace(-1, 1, 48).reshape(12, 4), model.linear.weight
+    x = start.clone().requires_grad_()
+    wanted = torch.autograd.grad(model(block, x).sum(), (x, weight))
+    for name, other in CHANGES.items():
+        x = start.clone().requires_grad_()
+        out = fast(block, x)
+        model.unread.add_(1)
+        *path, last = name.split(".")
+        owner = model.get_submodule(".".join(path))
+        before = getattr(owner, last)
+        setattr(owner, last, other)
+        found = torch.autograd.grad(out.sum(), (x, weight))
+        setattr(owner, last, before)
+        for want, have in zip(wanted, found):
+            torch.testing.assert_close(have, want, msg=f"{name} was changed before backward")
+    del out
+    assert not opaque._states, "kept no longer than backward may ask for it"
+
+
+def test_backward_of_an_operator_refuses_a_buffer_that_was_written_to() -> None:
+    torch._dynamo.reset()
+    graph = weft.datasets.open_dataset(name="community", nodes=12)
+    model = Reading()
+    fast = torch.compile(model, backend="eager", fullgraph=True)
+    out = fast(graph.block(), graph.x[:, :4])
+    model.scale.mul_(7)
+    with pytest.raises(GraphError, match="written to in place before backward"):
+        out.sum().backward()

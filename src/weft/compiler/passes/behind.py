@@ -47,13 +47,18 @@ def _pays(node: Any) -> bool:
     if name == "mm":
         return _map_pays(node)
     if name in ("add", "sub"):
-        return all(isinstance(each, fx.Node) for each in node.args) and any(_pays(each) for each in node.args)
+        return all(_is_like(each, node) for each in node.args) and any(_pays(each) for each in node.args)
     if name in ("mul", "div"):
         first, second = node.args[:2]
         if name == "mul" and _of_row(first):
             first, second = second, first
-        return isinstance(first, fx.Node) and (_of_row(second) or (_scalar(second) and _absorbs(first)))
+        return _is_like(first, node) and (_of_row(second) or (_scalar(second) and _absorbs(first)))
     return _mixture(node) is not None or (name in ("reshape", "neg") and _pays(node.args[0]))
+
+
+def _is_like(term: Any, whole: fx.Node) -> bool:
+    """Return whether a term has the type of the whole: a sum of conditions alone counts no edges."""
+    return isinstance(term, fx.Node) and value(term).dtype == value(whole).dtype
 
 
 def _mixture(node: Any) -> tuple[fx.Node, fx.Node, fx.Node] | None:

@@ -2,12 +2,14 @@
 
 An operator takes tensors and numbers. A message that is a method of a module, or a module, is known by a
 number: the module is found by it when the operator runs, and its parameters are among the tensors, so that
-gradients reach them. What no number leads back to (a function inside a function, edges that stand for
-others) is left to the caller, between two graphs of torch.
+gradients reach them. Backward makes forward again, with all that the message read then: it is found by a
+number that the operator returns beside its result, and gone with the tensor of it, which autograd keeps.
+What no number leads back to (a function inside a function, edges that stand for others) is left to the
+caller, between two graphs of torch.
 """
 
 import weakref
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from weft.compiler.tracing.captures import NotCompiled, captures
 from weft.errors import InputError
 from weft.graph.message.reduction import Message, Propagation, checked
 from weft.graph.message.rehearsal import rehearsed
+from weft.graph.message.replay import ForwardState
 from weft.graph.reductions import reduction, reductions
 from weft.kernels.registration import define
 
@@ -30,6 +33,9 @@ _methods: list[tuple[weakref.ref[nn.Module], str]] = []
 """By number, a module and the name of its method; "" is the module itself."""
 _numbers: "weakref.WeakKeyDictionary[nn.Module, dict[str, int]]" = weakref.WeakKeyDictionary()
 _NARROW = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+_states: dict[int, ForwardState] = {}
+"""By the number of a forward, what its message reached; gone with the tensor that holds the number."""
+_calls = count()
 _KEPT = 8
 _blocks: "dict[int, Block]" = {}
 """By the identity of their pointers, which a block holds: a few, since nothing says when edges are gone."""
@@ -61,7 +67,8 @@ def propagated_opaquely(block: "Block", how: Propagation) -> Tensor | None:
     tensors = [*how.src, *how.dst, *how.edge, *how.params, *own]
     counts = [len(how.src), len(how.dst), len(how.edge), len(how.params)]
     at = block.indptr, block.indices, block.num_src
-    return torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts, narrow)  # type: ignore[no-any-return]
+    out, _ = torch.ops.weft.propagate(tensors, *at, number, how.kernel_reduce, counts, narrow)
+    return out  # type: ignore[no-any-return]
 
 
 def _number(owner: nn.Module, name: str, forms: Any, shared: Any, narrow: str, training: bool) -> int:
@@ -176,12 +183,20 @@ def _reduced(
         return contribute(_block(indptr, indices, num_src), how, beside=False).value
 
 
-def _forward(*given: Any) -> Tensor:
-    with torch.no_grad():
-        return _reduced(*given)
+def _forward(*given: Any) -> tuple[Tensor, Tensor]:
+    """Return the result, and the number by which backward finds what the message reached."""
+    tensors, _, _, _, number, *_ = given
+    state = ForwardState(tensors, [_method(*_owner(number))])
+    with torch.no_grad(), state.noted():
+        out = _reduced(*given)
+    call = next(_calls)
+    ticket = torch.tensor(call)  # on the CPU, where reading it waits for nothing
+    _states[call] = state
+    weakref.finalize(ticket, _states.pop, call, None).atexit = False
+    return out, ticket
 
 
-def _fake(tensors: list[Tensor], indptr: Tensor, *rest: Any) -> Tensor:
+def _fake(tensors: list[Tensor], indptr: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     _, _, number, reduce, counts, narrow = rest
     whole = sum(counts[:3])
     forms = [(tuple(map(int, each.shape[1:])), each.dtype, each.device) for each in tensors[:whole]]
@@ -189,19 +204,20 @@ def _fake(tensors: list[Tensor], indptr: Tensor, *rest: Any) -> Tensor:
     made, _ = _tried(_method(*_owner(number)), forms, shared, narrow)
     result = reduction(reduce).result(checked(made, reduce, 2))
     item, dtype = tuple(result.shape[1:]), result.dtype
-    return tensors[0].new_empty((indptr.shape[0] - 1, *item), dtype=dtype)
+    ticket = torch.empty((), dtype=torch.int64, device="cpu")
+    return tensors[0].new_empty((indptr.shape[0] - 1, *item), dtype=dtype), ticket
 
 
-def _setup(ctx: Any, inputs: Any, output: Tensor) -> None:
+def _setup(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
     tensors, indptr, indices, *rest = inputs
-    ctx.save_for_backward(indptr, indices, *tensors)
+    ctx.save_for_backward(output[1], indptr, indices, *tensors)
     ctx.rest = rest
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    indptr, indices, *tensors = ctx.saved_tensors
+def _backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Any, ...]:
+    ticket, indptr, indices, *tensors = ctx.saved_tensors
     needs = [isinstance(each, Tensor) and each.requires_grad for each in tensors]
-    made = torch.ops.weft.propagate_backward(grad, tensors, indptr, indices, *ctx.rest, needs)
+    made = torch.ops.weft.propagate_backward(grad, tensors, indptr, indices, *ctx.rest, ticket, needs)
     found = iter(made)
     return [next(found) if need else None for need in needs], *[None] * 7
 
@@ -214,11 +230,22 @@ def _autograd() -> Any:
     return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), exclude)
 
 
+def _state(ticket: Tensor) -> ForwardState:
+    """Return what the message of a forward reached."""
+    found = _states.get(int(ticket))
+    if found is None:
+        raise InputError(
+            "what a message of torch.compile read in forward is gone: something copied what autograd keeps;"
+            " leave the message out of it (torch.compiler.disable)"
+        )
+    return found
+
+
 def _gradients(grad: Tensor, tensors: list[Tensor], *rest: Any) -> list[Tensor]:
-    *at, needs = rest
+    *at, ticket, needs = rest
     number, counts = at[3], at[5]
     given = sum(counts)
-    with _autograd(), torch.enable_grad():
+    with _autograd(), torch.enable_grad(), _state(ticket)():
         leaves = [t.detach().requires_grad_(need) for t, need in zip(tensors[:given], needs)]
         before = _draws()
         out = _reduced(leaves, *at)
@@ -236,14 +263,14 @@ def _fake_gradients(grad: Tensor, tensors: list[Tensor], *rest: Any) -> list[Ten
 
 _AT = "Tensor indptr, Tensor indices, SymInt num_src, int number, str reduce, int[] counts, str narrow"
 define(
-    f"propagate(Tensor[] tensors, {_AT}) -> Tensor",
+    f"propagate(Tensor[] tensors, {_AT}) -> (Tensor, Tensor)",
     reference=_forward,
     fake=_fake,
     setup=_setup,
     backward=_backward,
 )
 define(
-    f"propagate_backward(Tensor grad, Tensor[] tensors, {_AT}, bool[] needs) -> Tensor[]",
+    f"propagate_backward(Tensor grad, Tensor[] tensors, {_AT}, Tensor ticket, bool[] needs) -> Tensor[]",
     reference=_gradients,
     fake=_fake_gradients,
 )

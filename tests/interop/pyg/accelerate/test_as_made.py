@@ -10,8 +10,18 @@ import torch
 from accelerate_cases import N, mlp, some_edges
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, MessagePassing, SAGEConv, SGConv
-from torch_geometric.nn.aggr import MaxAggregation
+from torch_geometric.nn import (
+    FastRGCNConv,
+    GATConv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    MessagePassing,
+    RGCNConv,
+    SAGEConv,
+    SGConv,
+)
+from torch_geometric.nn.aggr import MaxAggregation, SumAggregation
 
 import weft
 from weft.errors import WeftWarning
@@ -45,6 +55,10 @@ def message(conv: Any) -> None:
     conv.message = doubled
 
 
+def reduced(conv: Any) -> None:
+    conv.aggr_module.forward = lambda x, dim_size, **more: x.new_ones(dim_size, x.shape[1])
+
+
 def hooked(name: str) -> Callable[[Any], None]:
     def change(conv: Any) -> None:
         getattr(conv, name).register_forward_hook(lambda module, given, out: out * 3)
@@ -73,6 +87,14 @@ CHANGES: dict[str, tuple[Callable[[], nn.Module], Callable[[Any], None], str]] =
     "hook of sgc": (lambda: SGConv(6, 4, K=2), hooked("lin"), "its lin has hooks"),
     "hook of a sum": (lambda: SAGEConv(6, 4), hooked("aggr_module"), "its aggr_module has hooks"),
     "aggregation": (lambda: GCNConv(6, 4), put("aggr_module", MaxAggregation), "its aggregation is max"),
+    "aggregation of rgcn": (
+        lambda: RGCNConv(6, 4, 3),
+        put("aggr_module", MaxAggregation),
+        "aggregation than",
+    ),
+    "sum of rgcn": (lambda: RGCNConv(6, 4, 3), put("aggr_module", SumAggregation), ""),
+    "name of fast rgcn": (lambda: FastRGCNConv(6, 4, 3), lambda conv: setattr(conv, "aggr", "sum"), ""),
+    "forward of a sum": (lambda: GraphConv(6, 4), reduced, "its aggr_module is a SumAggregation"),
     "flow of an own one": (Own, flow, "flow is 'target_to_source'"),
     "own message": (Own, message, ""),
 }
@@ -88,15 +110,16 @@ def test_what_a_convolution_became_since_its_first_call_is_honoured(
     plain = make()
     fast, edges = weft.accelerate(copy.deepcopy(plain)), some_edges()
     x = X[:, : getattr(plain, "in_channels", 6)] if not isinstance(plain, GATConv) else (X, X)
+    given = (x, edges, torch.arange(edges.shape[1]) % 3) if isinstance(plain, RGCNConv) else (x, edges)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        torch.testing.assert_close(fast(x, edges), plain(x, edges))
-    before = plain(x, edges)
+        torch.testing.assert_close(fast(*given), plain(*given))
+    before = plain(*given)
     for each in (plain, fast):
         change(each)
     with warnings.catch_warnings() if not told else pytest.warns(WeftWarning, match=told):
-        found = fast(x, edges)
-    torch.testing.assert_close(found, plain(x, edges))
+        found = fast(*given)
+    torch.testing.assert_close(found, plain(*given))
     assert not torch.allclose(found, before)
 
 

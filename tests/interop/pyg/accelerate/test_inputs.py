@@ -121,3 +121,11 @@ def test_a_matrix_that_is_filled_anew_without_a_new_version_is_seen(x):
     assert torch.equal(sparse_of(x).to_dense(), x)
     x.numpy()[3, 4] = 1.0
     assert torch.equal(sparse_of(x).to_dense(), x)
+
+
+def test_a_column_of_zeros_that_is_filled_without_a_new_version_is_seen(monkeypatch):
+    monkeypatch.setattr(inputs, "_SMALLEST", 100)
+    x = torch.eye(300, 310)
+    sparse_of(x), sparse_of(x)
+    x.numpy()[:, 305] = 1.0
+    assert torch.equal(sparse_of(x).to_dense(), x)

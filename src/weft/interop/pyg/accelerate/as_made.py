@@ -61,8 +61,14 @@ def _other_module(name: str, module: nn.Module) -> str:
         return ""
     if any(getattr(module, kind) for kind in _HOOKS):
         return f"its {name} has hooks"
-    own = type(module).__module__.startswith("torch_geometric.") if name == _REDUCES else _is_linear(module)
+    own = _is_aggregation(module) if name == _REDUCES else _is_linear(module)
     return "" if own else f"its {name} is a {type(module).__name__}"
+
+
+def _is_aggregation(module: Any) -> bool:
+    """Return whether a module is one of PyG's aggregations, as PyG has written it."""
+    methods = (module.forward, type(module).__call__, module.reduce)
+    return type(module).__module__.startswith("torch_geometric.") and all(map(_is_own, methods))
 
 
 def _is_linear(module: Any) -> bool:

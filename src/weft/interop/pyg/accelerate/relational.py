@@ -9,6 +9,7 @@ from weft import kernels
 from weft.graph.sparse import SparseFeatures
 from weft.interop.pyg.accelerate.adjacency import typed_adjacency
 from weft.interop.pyg.accelerate.inputs import features
+from weft.interop.pyg.accelerate.summing import reduce_of
 from weft.interop.pyg.accelerate.swap import NotCovered
 from weft.layers.base import linear
 from weft.layers.rgcn import relation_mean, stacked_rows
@@ -16,8 +17,15 @@ from weft.layers.rgcn import relation_mean, stacked_rows
 
 def check(conv: Any) -> None:
     """Refuse a convolution that no call of it would be covered of."""
-    if conv.num_blocks is not None or conv.aggr not in ("mean", "add", "sum"):
+    if conv.num_blocks is not None or _reduce(conv) not in ("mean", "add", "sum"):
         raise NotCovered("it has block-diagonal weights, or another aggregation than mean and sum")
+
+
+def _reduce(conv: Any) -> str:
+    """Return how neighbours are reduced: by its aggregation, but for the class whose code reads a name."""
+    from torch_geometric.nn import FastRGCNConv
+
+    return str(conv.aggr) if isinstance(conv, FastRGCNConv) else reduce_of(conv)
 
 
 def rgcn(conv: Any, x: Any, edge_index: Tensor, edge_type: Tensor | None = None) -> Tensor:
@@ -45,7 +53,7 @@ def _neighbours(conv: Any, src: Tensor, num_dst: int, edge_index: Tensor, edge_t
         each = stacked_rows(pairs, rows).matmul(weights.reshape(-1, weights.shape[2]))
     else:
         each = kernels.segment_matmul(rows, pairs.offsets, weights, pairs.rows)
-    weight = relation_mean(block, each.dtype) if conv.aggr == "mean" else None
+    weight = relation_mean(block, each.dtype) if _reduce(conv) == "mean" else None
     return pairs.aggregate(each, "sum", weight=weight)
 
 

@@ -15,12 +15,12 @@ Pair = tuple[Tensor, Tensor | None]
 
 def check(conv: Any) -> None:
     """Refuse a convolution that no call of it would be covered of: with another aggregation than ours."""
-    _reduce_of(conv)
+    reduce_of(conv)
 
 
 def check_sum(conv: Any) -> None:
     """Refuse one that has to sum, and does something else."""
-    if (kind := _reduce_of(conv)) != "sum":
+    if (kind := reduce_of(conv)) != "sum":
         raise NotCovered(f"its aggregation is {kind}, not sum")
 
 
@@ -45,7 +45,7 @@ def gcn(conv: Any, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = N
 
 def sage(conv: Any, x: Tensor | Pair, edge_index: Tensor, size: Any = None) -> Tensor:
     """SAGEConv with mean, max or sum."""
-    reduce = _reduce_of(conv)
+    reduce = reduce_of(conv)
     src, dst = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
     edges = adjacency(edge_index, *_sizes(src, dst, size))
     if conv.project and hasattr(conv, "lin"):
@@ -60,7 +60,7 @@ def graph(
     conv: Any, x: Tensor | Pair, edge_index: Tensor, edge_weight: Tensor | None = None, size: Any = None
 ) -> Tensor:
     """GraphConv with sum, mean or max."""
-    reduce = _reduce_of(conv)
+    reduce = reduce_of(conv)
     src, dst = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
     edges = adjacency(edge_index, *_sizes(src, dst, size))
     if edge_weight is not None and (reduce == "max" or edge_weight.dim() != 1):
@@ -72,7 +72,7 @@ def graph(
 
 def gin(conv: Any, x: Tensor | Pair, edge_index: Tensor, size: Any = None) -> Tensor:
     """GINConv; its network is called as it is."""
-    reduce = _reduce_of(conv)
+    reduce = reduce_of(conv)
     src, dst = (x, x) if isinstance(x, Tensor) else (x[0], x[1])
     out = adjacency(edge_index, *_sizes(src, dst, size)).spmm(src, None, reduce)
     if dst is not None:
@@ -160,7 +160,8 @@ def _narrows(lin: Any) -> bool:
     return bool(lin.weight.shape[0] < lin.weight.shape[1])
 
 
-def _reduce_of(conv: Any) -> str:
+def reduce_of(conv: Any) -> str:
+    """Return the name of a convolution's aggregation, or refuse one that is not ours."""
     kinds = {"SumAggregation": "sum", "MeanAggregation": "mean", "MaxAggregation": "max"}
     kind = type(conv.aggr_module).__name__
     if kind not in kinds:
