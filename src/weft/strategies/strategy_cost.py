@@ -4,13 +4,27 @@ Bytes, memory and work are not told but counted: a plan rehearses the strategy i
 the class says it can do; a strategy of which more is known has a cost of its own beside it, under its name.
 """
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.config import parameters
 from weft.exchanges.base import check_exchange, exchanges
 from weft.registry import Registry
 from weft.strategies.base import Strategy, strategies
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """How batches are made ahead of the steps that use them."""
+
+    threads: int
+    """That make batches, one each at a time."""
+    ahead: int
+    """How many batches there may be that are not used yet."""
+    together: bool = False
+    """Whether all workers make each: the next is begun when one is taken, not when the next is asked for."""
 
 
 class StrategyCost:
@@ -65,6 +79,15 @@ class StrategyCost:
     def rehearsed(self, options: Mapping[str, Any]) -> int:
         """Return how many epochs a rehearsal takes: those like no other, and a whole period."""
         return self.first + self.period(options)
+
+    def preparing(self, options: Mapping[str, Any], workers: int) -> Preparing | None:
+        """Return how batches are made ahead of the steps that use them; None where they are not."""
+        asked = inspect.signature(self.kind.__init__).parameters.get("prepare")
+        threads = 0 if asked is None else int(options.get("prepare", asked.default))
+        if not threads:
+            return None
+        # In parts a batch is made by all workers together: one thread of each, so many batches ahead.
+        return Preparing(1, threads, together=True) if workers > 1 else Preparing(threads, threads + 2)
 
 
 costs: Registry[type[StrategyCost]] = Registry("cost", "weft.strategies")
