@@ -16,6 +16,7 @@ from weft.plan.travel import Travel
 from weft.plan.wires import Wires
 from weft.train.saved.prices import value_of
 
+NOT_MEASURED = "not measured"
 MEASURING = ("evaluate", "drift")
 """Purposes of what is sent to measure, not to train."""
 
@@ -56,6 +57,8 @@ class Forecast:
     seconds_by_phase: dict[str, float]
     """Of the slowest rank."""
     dollars_per_epoch: float | None
+    accuracy_cost: list[dict[str, Any]] | str | None = None
+    """What it was measured to cost in accuracy, with options, graph and source; None: it is exact."""
     period: int = 1
     """Epochs after which what is sent repeats itself."""
     estimated: bool = False
@@ -122,8 +125,16 @@ def forecast(
         evaluation_seconds=evaluation,
         seconds_by_phase=phases,
         dollars_per_epoch=machine.dollars(seconds + evaluation, candidate.workers),
+        accuracy_cost=_accuracy_cost(candidate),
         period=candidate.cost.period(candidate.section),
     )
+
+
+def _accuracy_cost(candidate: Candidate) -> list[dict[str, Any]] | str | None:
+    """Return what was measured of an approximation, or that nothing was; None where it is exact."""
+    if candidate.cost.is_exact(candidate.section):
+        return None
+    return [each.to_dict() for each in candidate.cost.accuracy(candidate.section)] or NOT_MEASURED
 
 
 def _volumes(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.config import parameters
+from weft.exchanges.accuracy import AccuracyCost
 from weft.exchanges.base import check_exchange, exchanges
 from weft.registry import Registry
 from weft.strategies.base import Strategy, strategies
@@ -69,6 +70,20 @@ class StrategyCost:
         name, chosen = check_exchange(options["exchange"])
         return exchanges[name].is_exact(chosen)
 
+    def accuracy(self, options: Mapping[str, Any]) -> tuple[AccuracyCost, ...]:
+        """Return what these options were measured to cost in accuracy, by the strategy and its exchange.
+
+        Costs that were measured with other options are told where none was with these.
+        """
+        if self.is_exact(options):
+            return ()
+        if self.exact and options.get("exchange") is not None:
+            name, chosen = check_exchange(options["exchange"])
+            known, given = exchanges[name].accuracy, {**_defaults(exchanges[name]), **chosen}
+        else:
+            known, given = self.kind.accuracy, {**_defaults(self.kind), **options}
+        return tuple(each for each in known if each.options.items() <= given.items()) or known
+
     def period(self, options: Mapping[str, Any]) -> int:
         """Return after how many epochs what is sent repeats itself."""
         if options.get("exchange") is None:
@@ -88,6 +103,12 @@ class StrategyCost:
             return None
         # In parts a batch is made by all workers together: one thread of each, so many batches ahead.
         return Preparing(1, threads, together=True) if workers > 1 else Preparing(threads, threads + 2)
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the options of a class as they are where nothing is said."""
+    asked = inspect.signature(kind.__init__).parameters.items()
+    return {name: each.default for name, each in asked if isinstance(each.default, int | float | str)}
 
 
 costs: Registry[type[StrategyCost]] = Registry("cost", "weft.strategies")
