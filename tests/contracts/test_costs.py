@@ -55,9 +55,9 @@ def _shown(cost: AccuracyCost) -> str:
 
 @pytest.mark.parametrize(("name", "kind"), list(approximations()))
 def test_an_approximation_names_what_it_was_measured_to_cost(name: str, kind: Any) -> None:
-    assert "accuracy" in vars(kind), f"{name}: measured costs stand on the class, or NOT_MEASURED"
+    assert "score_costs" in vars(kind), f"{name}: measured costs stand on the class, or NOT_MEASURED"
     results = Path(__file__).parents[2] / "benchmarks" / "results"
-    for each in kind.accuracy:
+    for each in kind.score_costs:
         table = json.loads((results / f"{each.case}.json").read_text(encoding="utf-8"))["table"]
         assert each.case in (results / "README.md").read_text(encoding="utf-8")
         assert any(_shown(each) in row for row in table), f"{name}: {each} is not in {each.case}"
@@ -65,11 +65,11 @@ def test_an_approximation_names_what_it_was_measured_to_cost(name: str, kind: An
 
 def test_costs_are_those_of_the_options_where_they_were_measured() -> None:
     halo = cost_of("halo")
-    assert halo.accuracy({"exchange": "exact"}) == ()
-    assert halo.accuracy({"exchange": {"name": "delayed", "r": 2}}) == tuple(
-        each for each in exchanges["delayed"].accuracy if each.options == {"r": 2}
+    assert halo.score_costs({"exchange": "exact"}) == ()
+    assert halo.score_costs({"exchange": {"name": "delayed", "r": 2}}) == tuple(
+        each for each in exchanges["delayed"].score_costs if each.options == {"r": 2}
     )
-    assert {each.options["r"] for each in halo.accuracy({"exchange": "delayed"})} == {5}  # by default
-    others = halo.accuracy({"exchange": {"name": "quantised", "bits": 2}})
-    assert others == exchanges["quantised"].accuracy, "with other bits: told with those that were measured"
-    assert cost_of("clustered").accuracy({}) == ()
+    assert {each.options["r"] for each in halo.score_costs({"exchange": "delayed"})} == {5}  # by default
+    others = halo.score_costs({"exchange": {"name": "quantised", "bits": 2}})
+    assert others == exchanges["quantised"].score_costs, "with other bits: told with those that were measured"
+    assert cost_of("clustered").score_costs({}) == ()

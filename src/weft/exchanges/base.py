@@ -75,7 +75,7 @@ class Exchange:
     """The options at which the policy changes nothing; None where there are none."""
     also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ()
     """Other options at which it changes nothing either."""
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = ()
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = ()
     """What it was measured to cost where it is not exact; empty: not measured."""
     carries_over: ClassVar[bool] = False
     """Whether a step may read gradients of earlier ones."""

@@ -113,7 +113,7 @@ class Delayed(Exchange):
 
     carries_over = True
     waits = False
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         on_pubmed(-0.68, 0.23, r=5),
         on_pubmed(-0.09, 0.20, r=2),
         on_communities(-0.10, 0.06, r=5),

@@ -18,7 +18,7 @@ from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 class Silent(Exchange):
     """Bring nothing: a part goes by its own edges and degrees. Exact with one worker alone."""
 
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (on_pubmed(-0.13, 0.25), on_communities(-0.36, 0.04))
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (on_pubmed(-0.13, 0.25), on_communities(-0.36, 0.04))
     exact_at = None
     parts_alone: ClassVar[bool] = True
 

@@ -24,7 +24,7 @@ _MARGIN = 0.8  # fewer bits only where the error would stay well below the budge
 class Quantised(Exchange):
     """Bring every halo row in every step, in `bits` bits a value."""
 
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         on_pubmed(0.04, 0.06, bits=8),
         on_communities(-0.02, 0.02, bits=8),
     )

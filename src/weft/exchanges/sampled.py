@@ -34,7 +34,7 @@ class SampledExchange(Exchange):
     "auto" goes by the speed of links: as many rows as p = 0.1 in all, so that all links finish together.
     """
 
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         on_pubmed(0.14, 0.26, p=0.1),
         on_communities(-4.13, 0.05, p=0.1),
     )

@@ -76,7 +76,7 @@ class Skip(Exchange):
     """
 
     carries_over = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         on_pubmed(0.42, 0.19, interval=4),
         on_pubmed(0.22, 0.13, age=3),
         on_communities(-0.06, 0.05, interval=4),

@@ -68,7 +68,7 @@ class Stale(Exchange):
 
     carries_over = True
     waits = False
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         on_pubmed(0.48, 0.13, lag=1),
         on_communities(-0.30, 0.07, lag=1),
     )

@@ -134,7 +134,7 @@ def _accuracy_cost(candidate: Candidate) -> list[dict[str, Any]] | str | None:
     """Return what was measured of an approximation, or that nothing was; None where it is exact."""
     if candidate.cost.is_exact(candidate.section):
         return None
-    return [each.to_dict() for each in candidate.cost.accuracy(candidate.section)] or NOT_MEASURED
+    return [each.to_dict() for each in candidate.cost.score_costs(candidate.section)] or NOT_MEASURED
 
 
 def _volumes(

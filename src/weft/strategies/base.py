@@ -84,7 +84,7 @@ class Strategy:
     """Where several workers can, by exchanges that can too."""
     exchanges: ClassVar[tuple[str, ...]] = ()
     """The exchanges that it allows."""
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = ()
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = ()
     """What training on batches was measured to cost; empty: not measured."""
     in_batches: ClassVar[bool] = False
     """Whether a step is on a batch rather than the graph, which then need not lie where the model is."""

@@ -70,7 +70,7 @@ class StrategyCost:
         name, chosen = check_exchange(options["exchange"])
         return exchanges[name].is_exact(chosen)
 
-    def accuracy(self, options: Mapping[str, Any]) -> tuple[AccuracyCost, ...]:
+    def score_costs(self, options: Mapping[str, Any]) -> tuple[AccuracyCost, ...]:
         """Return what these options were measured to cost in accuracy, by the strategy and its exchange.
 
         Costs that were measured with other options are told where none was with these.
@@ -79,9 +79,9 @@ class StrategyCost:
             return ()
         if self.exact and options.get("exchange") is not None:
             name, chosen = check_exchange(options["exchange"])
-            known, given = exchanges[name].accuracy, {**_defaults(exchanges[name]), **chosen}
+            known, given = exchanges[name].score_costs, {**_defaults(exchanges[name]), **chosen}
         else:
-            known, given = self.kind.accuracy, {**_defaults(self.kind), **options}
+            known, given = self.kind.score_costs, {**_defaults(self.kind), **options}
         return tuple(each for each in known if each.options.items() <= given.items()) or known
 
     def period(self, options: Mapping[str, Any]) -> int:

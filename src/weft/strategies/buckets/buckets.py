@@ -49,7 +49,7 @@ class Buckets(Strategy):
     hides_batches: ClassVar[bool] = True  # there are no messages that could show a pair
     on_workers: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     has_layers: ClassVar[bool] = False
     optimizers: ClassVar[tuple[str, ...]] = ("adagrad",)

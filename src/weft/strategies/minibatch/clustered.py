@@ -134,7 +134,7 @@ class Clustered(Strategy):
 
     name: ClassVar[str] = "clustered"
     on_workers: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True
@@ -216,7 +216,7 @@ class Saint(Strategy):
 
     name: ClassVar[str] = "saint"
     on_workers: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True

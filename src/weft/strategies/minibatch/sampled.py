@@ -70,7 +70,7 @@ class Sampled(Strategy):
     hides_batches: ClassVar[bool] = True
     on_workers: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = (
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         AccuracyCost(-1.77, 0.29, "cornell5, SAGE", "control_variate_cornell5", {"fanout": 2}),
         AccuracyCost(-0.29, 0.16, "tolokers, GCN, ROC-AUC", "control_variate_tolokers", {"fanout": 2}),
     )

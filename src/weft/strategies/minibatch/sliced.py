@@ -49,7 +49,7 @@ class Sliced(Strategy):
 
     name: ClassVar[str] = "sliced"
     on_workers: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     batching: "Slices"

@@ -44,7 +44,7 @@ class Pipeline(Strategy):
     name: ClassVar[str] = "pipeline"
     on_workers: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     draws_from_whole: ClassVar[bool] = True

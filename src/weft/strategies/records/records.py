@@ -69,7 +69,7 @@ class RecordTraining(Strategy):
     name: ClassVar[str] = "records"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     on_workers: ClassVar[bool] = True
-    accuracy: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     batching: "RecordBatches"
 
