@@ -77,14 +77,19 @@ class Network:
         *,
         env: Mapping[str, str] | None = None,
         limit: float = 1800.0,
+        quiet: bool = False,
     ) -> int:
-        """Run a command as one rank a namespace and return the first exit code that is not 0."""
+        """Run a command as one rank a namespace and return the first exit code that is not 0.
+
+        With `quiet` nobody hears what the ranks write to their output.
+        """
         assert workers == self.size, "one namespace a rank"
         self.processes = [
             subprocess.Popen(
                 ["ip", "netns", "exec", name, *command],
                 env={**os.environ, **(env or {}), **self._place(rank)},
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if quiet else None,
             )
             for rank, name in enumerate(self.names)
         ]

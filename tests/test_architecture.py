@@ -306,6 +306,7 @@ def test_nobody_but_tasks_asks_which_task_it_is() -> None:
 ANY_TASK = ("comm", "exchanges", "report", "samplers", "stores", "strategies", "train")
 ANY_TASK_FILES = ("pipeline/infer/write.py", "pipeline/flatten/assemble.py")
 MAY_NAME = {
+    "exchanges/accuracy.py": "names the benchmarks that measured what approximations cost",
     "train/proof/graphs.py": "makes the graphs that the proof trains on",
     "train/saved/summary.py": "tells accuracy under names of its own, too",
 }

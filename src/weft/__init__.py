@@ -140,6 +140,16 @@ def draw_report(out: "str | os.PathLike[str]") -> None:
     write_report(os.fspath(out))
 
 
+def check_room(resolved: Any, held: Any, workers: int = 1) -> None:
+    """Refuse a run that will not fit into memory; `held` is its graph, or the folder of its parts."""
+    from weft.plan.room import check_graph, check_parts
+
+    if workers > 1:
+        check_parts(resolved, held, workers)
+    else:
+        check_graph(resolved, held)
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _version()

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from weft.plan.clocked_epoch import ClockedEpoch, Leg, RankSeconds
+from weft.plan.clocked_epoch import ClockedEpoch, Leg, LegLane, RankSeconds
+from weft.plan.cores import Cores
 from weft.plan.rehearse.course import BegunCall, Stretch
 from weft.plan.rehearse.work import CountedWork
 from weft.plan.travel import Travel
@@ -26,9 +27,12 @@ def awaits(name: str, seconds: float = 0.0, kind: str = "halo") -> Leg:
     return Leg(Stretch(CountedWork(), awaits=(name,), kind=kind, phase="forward"), {"forward": seconds})
 
 
-def played(*legs: Sequence[Leg], wires: Wires | None = None, cores: int = 8) -> list[RankSeconds]:
+def played(
+    *legs: Sequence[Leg], wires: Wires | None = None, cores: int = 8, sharing: int | None = None
+) -> list[RankSeconds]:
     links = wires or Wires(len(legs), len(legs), 1e9, 0.0, inside=1e9, inside_latency=0.0)
-    return ClockedEpoch(legs, Travel(links), cores).run()
+    lanes = [LegLane(rank, held) for rank, held in enumerate(legs)]
+    return ClockedEpoch(lanes, Travel(links), Cores(cores, sharing or len(legs))).run()
 
 
 def test_the_seconds_of_an_epoch_are_the_sum_of_the_slowest_between_exchanges() -> None:
@@ -54,9 +58,14 @@ def test_a_call_that_work_follows_is_hidden_between_machines_and_not_within_one(
 def test_ranks_that_share_a_core_take_turns_while_both_work() -> None:
     one, other = played([works(2.0)], [works(1.0)], cores=1)
     assert (one.working["forward"], other.working["forward"]) == (pytest.approx(3.0), pytest.approx(2.0))
-    apart = Wires(2, 1, 1e9, 0.0, inside=1e9, inside_latency=0.0)
-    one, other = played([works(2.0)], [works(1.0)], cores=1, wires=apart)
+    one, other = played([works(2.0)], [works(1.0)], cores=1, sharing=1)
     assert (one.working["forward"], other.working["forward"]) == (2.0, 1.0)
+
+
+def test_who_shares_cores_is_another_matter_than_who_shares_a_link() -> None:
+    apart = Wires(4, 1, 1e9, 0.0, inside=1e9, inside_latency=0.0)  # a link each, as in namespaces
+    found = played(*[[works(1.0)]] * 4, wires=apart, cores=2)
+    assert [each.working["forward"] for each in found] == [pytest.approx(2.0)] * 4
 
 
 def test_who_waits_leaves_the_core_to_who_works() -> None:

@@ -24,8 +24,7 @@ def test_a_worker_has_the_rate_of_the_threads_that_a_run_gives_it() -> None:
     assert (alone, four) == (pytest.approx(5e-4), pytest.approx(1e-3))
     assert two == pytest.approx(1e-3 * (1 / 3 + 2 / 3 / 2))  # Amdahl: a third of it is not divided
     assert replace(machine(), cores=64).seconds(work) == alone  # no more than was measured
-    drawn = {"forward": CountedWork(edges=100)}
-    assert machine().sampling(drawn) == machine().sampling(drawn, 4) / 2
+    assert machine().seconds(work, 1, threads=1) == four  # whatever the run gives it
 
 
 def test_workers_of_one_machine_share_its_memory() -> None:
@@ -91,3 +90,14 @@ def test_a_machine_is_kept_and_read_and_another_one_is_measured_anew(
         (tmp_path / "weft" / "machine.json").write_text(damaged)
         with pytest.raises(FormatError, match="weft plan --measure"):
             read_machine()
+
+
+def test_kinds_of_calls_have_rates_of_their_own() -> None:
+    tried = replace(
+        machine(),
+        calls={"2": 1e-3, "4": 3e-3},
+        calls_of={"sampled": {"2": 2e-3}, "halo, quantised": {"4": 5e-3}},
+    )
+    assert tried.call_among(4, ("halo, quantised", "halo")) == 5e-3
+    assert tried.call_among(4, ("halo, exact", "halo")) == 3e-3
+    assert tried.call_among(2, ("saint, None", "saint", "sampled")) == 2e-3

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+import weft
 from weft.cli import main
 from weft.config import make_recipe
 from weft.errors import RecipeError
@@ -46,7 +47,7 @@ def test_a_graph_that_surely_fits_is_not_rehearsed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(room, "rehearse", lambda *given, **more: pytest.fail("rehearsed"))
     room.check_graph(run, graph)
     monkeypatch.setenv(room.LIMIT, "1MiB")
-    room.check_graph(resolved({"name": "sampled"}), graph)  # takes what a batch does
+    room.check_graph(resolved({"name": "clustered"}), graph)  # takes what a batch does
 
 
 def test_the_bound_below_which_nothing_is_rehearsed_is_above_what_is(limit: Any) -> None:
@@ -79,3 +80,35 @@ def test_the_command_refuses_in_one_line_and_leaves_no_run(
     told = capsys.readouterr().err
     assert "strategy.name: 'single' will take at least" in told
     assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_a_sampled_run_is_asked_by_one_batch_and_an_evaluation(
+    limit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    rehearse = room.rehearse
+
+    def heard(*given: Any, **more: Any) -> Any:
+        ranks = rehearse(*given, **more)
+        steps.append(ranks[0].steps)
+        return ranks
+
+    monkeypatch.setattr(room, "rehearse", heard)
+    run = resolved({"name": "sampled", "batch_size": 64})
+    graph = run.open()
+    limit("512KiB")
+    with pytest.raises(RecipeError, match="'sampled' will take at least"):
+        room.check_graph(run, graph)
+    assert set(steps) == {1}
+    limit("64MiB")
+    room.check_graph(run, graph)
+
+
+def test_python_refuses_as_the_command_does(tmp_path: Path, limit: Any) -> None:
+    graph = resolved({"name": "single"}).open()
+    limit("2MiB")
+    with pytest.raises(RecipeError, match="'single' will take at least"):
+        weft.train(graph, "sage", hidden=128, device="cpu", epochs=1, out=tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+    with pytest.raises(RecipeError, match="'halo' will take at least"):
+        weft.train(graph, "sage", hidden=128, device="cpu", epochs=1, workers=2)

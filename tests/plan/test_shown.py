@@ -7,7 +7,7 @@ from plan_machine import machine
 from weft.plan.candidates import RuledOut
 from weft.plan.forecast import Forecast
 from weft.plan.planning import Plan
-from weft.plan.shown import chosen, lost, name_of, table
+from weft.plan.shown import chosen, lost, name_of, sources, table
 
 _HELD = dict.fromkeys(Forecast.__dataclass_fields__, 0)
 ONE = Forecast(  # type: ignore[arg-type]
@@ -39,3 +39,22 @@ def test_each_loser_has_its_reason() -> None:
     )
     assert [row[0] for row in table(plan)][1:] == ["single", "grid 2×1, exact", "saint", "halo, exact"]
     assert "no configuration" in chosen(replace(plan, configurations=[]))
+
+
+def test_an_approximation_is_shown_with_what_it_was_measured_to_cost() -> None:
+    cost = {
+        "points": -4.13,
+        "error": 0.05,
+        "options": {"p": 0.1},
+        "of": "communities",
+        "source": "results, case",
+    }
+    better = {**cost, "points": 0.14, "of": "pubmed"}
+    near = replace(ONE, exact=False, accuracy_cost=[better, cost])
+    unknown = replace(near, accuracy_cost="not measured")
+    plan = Plan({}, [ONE, near, unknown], [], machine())
+    cells = [row[-1] for row in table(plan)]
+    assert cells == ["exact", "yes", "no; -4.13 ± 0.05 points at p 0.1", "no; not measured"]
+    (told,) = sources(plan)
+    assert "communities (results, case)" in told
+    assert list(sources(replace(plan, configurations=[ONE, unknown]))) == []

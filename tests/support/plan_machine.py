@@ -9,13 +9,17 @@ RATES = {
     "divided": 0.0,
     "fresh": 0.0,
     "products": 1e-10,
+    "half_products": 1e-10,
     "edge_values": 1e-10,
+    "half_values": 1e-10,
     "edges": 1e-9,
     "attended": 1e-9,
     "attending": 1e-9,
     "masked": 1e-9,
     "gathered": 1e-10,
     "touched": 1e-10,
+    "far": 0.0,
+    "coded": 1e-9,
     "drawn": 1e-7,
 }
 

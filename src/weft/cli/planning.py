@@ -167,7 +167,7 @@ def _warn(line: str) -> None:
 
 
 def _show(plan: "Plan") -> None:
-    from weft.plan.shown import chosen, lost, priced, table
+    from weft.plan.shown import chosen, lost, priced, sources, table
 
     clear_step()
     print(f"recommended: {chosen(plan)}\n")
@@ -176,7 +176,7 @@ def _show(plan: "Plan") -> None:
         print(f"{priced(plan)}\n")
     if plan.dealing is not None:
         print(f"links: {plan.dealing.told()}\n")
-    for line in lost(plan):
+    for line in (*sources(plan), *lost(plan)):
         print(f"- {line}")
 
 

@@ -19,6 +19,7 @@ from weft.comm.pending import Pending
 from weft.comm.plan import HaloPlan
 from weft.config import bind
 from weft.errors import RecipeError
+from weft.exchanges.accuracy import AccuracyCost
 from weft.exchanges.codec import EXACT, Codec
 from weft.exchanges.drift import Drift, Meter
 from weft.kernels.second import here_only
@@ -74,6 +75,8 @@ class Exchange:
     """The options at which the policy changes nothing; None where there are none."""
     also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = ()
     """Other options at which it changes nothing either."""
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = ()
+    """What it was measured to cost where it is not exact; empty: not measured."""
     carries_over: ClassVar[bool] = False
     """Whether a step may read gradients of earlier ones."""
     waits: ClassVar[bool] = True

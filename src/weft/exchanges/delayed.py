@@ -21,6 +21,7 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.draw import Stream, draw, fold
+from weft.exchanges.accuracy import AccuracyCost, on_communities, on_pubmed
 from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 
 EPOCHS = 5
@@ -112,6 +113,12 @@ class Delayed(Exchange):
 
     carries_over = True
     waits = False
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        on_pubmed(-0.68, 0.23, r=5),
+        on_pubmed(-0.09, 0.20, r=2),
+        on_communities(-0.10, 0.06, r=5),
+        on_communities(-0.09, 0.05, r=2),
+    )
     exact_at: ClassVar[Mapping[str, Any]] = {"r": 0}
 
     def __init__(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
+from weft.exchanges.accuracy import AccuracyCost, on_communities, on_pubmed
 from weft.exchanges.base import Bits, Exchange, exchanges
 from weft.exchanges.drift import Drift
 from weft.kernels.quantise import BITS
@@ -23,6 +24,10 @@ _MARGIN = 0.8  # fewer bits only where the error would stay well below the budge
 class Quantised(Exchange):
     """Bring every halo row in every step, in `bits` bits a value."""
 
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        on_pubmed(0.04, 0.06, bits=8),
+        on_communities(-0.02, 0.02, bits=8),
+    )
     exact_at: ClassVar[Mapping[str, Any]] = {"bits": 32}
     adapts: ClassVar[str] = "bits"
 

@@ -18,6 +18,7 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan, placed
 from weft.config import Range
 from weft.draw import Stream, draw, fold
+from weft.exchanges.accuracy import AccuracyCost, on_communities, on_pubmed
 from weft.exchanges.base import Bits, Exchange, exchanges
 from weft.exchanges.drift import Drift
 
@@ -33,6 +34,10 @@ class SampledExchange(Exchange):
     "auto" goes by the speed of links: as many rows as p = 0.1 in all, so that all links finish together.
     """
 
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        on_pubmed(0.14, 0.26, p=0.1),
+        on_communities(-4.13, 0.05, p=0.1),
+    )
     exact_at: ClassVar[Mapping[str, Any]] = {"p": 1.0}
     adapts: ClassVar[str] = "p"
 

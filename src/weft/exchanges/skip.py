@@ -23,6 +23,7 @@ from weft.comm.group import Group
 from weft.comm.ledger import Label
 from weft.comm.plan import HaloPlan, placed
 from weft.config import Range
+from weft.exchanges.accuracy import AccuracyCost, on_communities, on_pubmed
 from weft.exchanges.base import Arrival, Exchange, Later, exchanges
 from weft.exchanges.drift import Drift
 
@@ -75,6 +76,12 @@ class Skip(Exchange):
     """
 
     carries_over = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        on_pubmed(0.42, 0.19, interval=4),
+        on_pubmed(0.22, 0.13, age=3),
+        on_communities(-0.06, 0.05, interval=4),
+        on_communities(-0.04, 0.04, age=3),
+    )
     exact_at: ClassVar[Mapping[str, Any]] = {"interval": 1}
     also_exact_at: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {"age": 0},

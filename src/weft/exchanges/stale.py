@@ -15,6 +15,7 @@ from weft.comm.group import Group
 from weft.comm.plan import HaloPlan
 from weft.config import Range
 from weft.errors import RecipeError
+from weft.exchanges.accuracy import AccuracyCost, on_communities, on_pubmed
 from weft.exchanges.base import Arrival, Bits, Exchange, Later, exchanges
 
 Smoothing = Annotated[float, Range(least=0, below=1)]
@@ -67,6 +68,10 @@ class Stale(Exchange):
 
     carries_over = True
     waits = False
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        on_pubmed(0.48, 0.13, lag=1),
+        on_communities(-0.30, 0.07, lag=1),
+    )
     exact_at: ClassVar[Mapping[str, Any]] = {"lag": 0}
 
     @classmethod

@@ -34,6 +34,12 @@ class Candidate:
         return cost_of(self.strategy)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """Names by which its calls may have been measured, the closest first."""
+        alike = ("sampled",) if strategies[self.strategy].in_batches else ()
+        return (f"{self.strategy}, {self.exchange}", self.strategy, *alike)
+
+    @property
     def told(self) -> str:
         """It in a few words."""
         by = f", {self.exchange}" if self.exchange else ""

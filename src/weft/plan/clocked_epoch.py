@@ -1,17 +1,22 @@
 """An epoch played by the clock: each rank works, begins calls, and waits until all who make a call are there.
 
 So a rank that is late in one exchange has the others wait in that one, whatever they do in the next. Ranks
-that work at one time on one machine share its cores.
+that work at one time on one machine share its cores, with each other and with the threads that make their
+batches.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from weft.plan.cores import Cores
 from weft.plan.rehearse.course import BETWEEN, BegunCall, CallName, Stretch
 from weft.plan.travel import Travel
 
+Gate = tuple[Any, ...]
+"""Something that happens once, in one lane, and that another may wait for."""
 NOT_TRAINING = ("evaluate", BETWEEN)
 """Phases that are not of an epoch's time."""
 _SOON = 1e-12
@@ -25,11 +30,25 @@ class Leg:
     stretch: Stretch
     seconds: Mapping[str, float]
     """By phase."""
+    passes: tuple[Gate, ...] = ()
+    """What must have happened before it is begun."""
+    opens: tuple[Gate, ...] = ()
+    """What has happened when it is over."""
 
     @property
     def all(self) -> float:
         """Of all phases."""
         return sum(self.seconds.values())
+
+
+@dataclass(frozen=True)
+class LegLane:
+    """The legs of one thread of a rank."""
+
+    rank: int
+    legs: Sequence[Leg]
+    threads: int = 1
+    """That its operators work with."""
 
 
 @dataclass
@@ -49,8 +68,10 @@ class RankSeconds:
 
 
 @dataclass
-class _Rank:
+class _Player:
+    rank: int
     legs: Sequence[Leg]
+    threads: int
     spent: RankSeconds = field(default_factory=RankSeconds)
     place: int = 0
     left: float = 0.0
@@ -59,6 +80,8 @@ class _Rank:
     wakes: float | None = None
     """When the wait of this leg ends; None: it works, or nobody knows yet."""
     waits: bool = False
+    shut: bool = False
+    """Whether a gate before this leg is not known to be open."""
 
     @property
     def over(self) -> bool:
@@ -66,68 +89,87 @@ class _Rank:
 
     @property
     def works(self) -> bool:
-        return not self.over and not self.waits
+        return not self.over and not self.waits and not self.shut
 
 
 class ClockedEpoch:
-    """Ranks on machines with so many cores; `travel` says how long a call takes on the way."""
+    """Lanes of ranks on machines with so many cores; `travel` says how long a call takes on the way.
 
-    def __init__(self, legs: Sequence[Sequence[Leg]], travel: Travel, cores: int, threads: int = 1) -> None:
-        self.ranks = [_Rank(each) for each in legs]
-        self.travel, self.room = travel, max(1.0, cores / threads)
+    The first lane of each rank trains, its others make batches.
+    """
+
+    def __init__(self, lanes: Sequence[LegLane], travel: Travel, cores: Cores) -> None:
+        self.players = [_Player(each.rank, each.legs, each.threads) for each in lanes]
+        self.travel, self.cores = travel, cores
         self.now = 0.0
+        self._size = 1 + max((each.rank for each in lanes), default=-1)
+        self._opened: set[Gate] = set()
         self._begun: dict[CallName, dict[int, tuple[float, BegunCall]]] = defaultdict(dict)
         self._ways: dict[CallName, tuple[float, list[float], list[float]]] = {}
 
     def run(self) -> list[RankSeconds]:
-        """Return what each rank spent."""
-        for rank in self.ranks:
-            self._start(rank)
+        """Return what each rank spent in the lane that trains."""
+        for player in self.players:
+            self._start(player)
         while True:
-            while any(self._settle(number, rank) for number, rank in enumerate(self.ranks)):
+            while any(self._settle(player) for player in self.players):
                 pass
-            if all(rank.over for rank in self.ranks):
-                return [rank.spent for rank in self.ranks]
+            if all(player.over for player in self.players):
+                first: dict[int, RankSeconds] = {}
+                for player in self.players:
+                    first.setdefault(player.rank, player.spent)
+                return [first[rank] for rank in range(self._size)]
             self._advance()
 
-    def _start(self, rank: _Rank) -> None:
-        rank.began, rank.waits, rank.wakes = self.now, False, None
-        rank.left = 0.0 if rank.over else rank.legs[rank.place].all
+    def _start(self, player: _Player) -> None:
+        player.began, player.waits, player.wakes = self.now, False, None
+        player.left = 0.0 if player.over else player.legs[player.place].all
+        player.shut = not player.over and bool(player.legs[player.place].passes)
 
-    def _settle(self, number: int, rank: _Rank) -> bool:
-        """Do what a rank can do now, and return whether there was anything."""
-        if rank.over:
+    def _settle(self, player: _Player) -> bool:
+        """Do what a player can do now, and return whether there was anything."""
+        if player.over:
             return False
-        if rank.waits:
-            rank.wakes = self._end(number, rank) if rank.wakes is None else rank.wakes
-            if rank.wakes is None or rank.wakes > self.now + _SOON:
+        leg = player.legs[player.place]
+        if player.shut:
+            if not self._opened.issuperset(leg.passes):
                 return False
-            held = rank.legs[rank.place].stretch
-            rank.spent.waiting[held.phase, held.kind] += self.now - rank.began
-        elif rank.left > _SOON:
+            player.spent.working[leg.stretch.phase] += self.now - player.began
+            player.began, player.shut = self.now, False
+        if player.waits:
+            player.wakes = self._end(player) if player.wakes is None else player.wakes
+            if player.wakes is None or player.wakes > self.now + _SOON:
+                return False
+            player.spent.waiting[leg.stretch.phase, leg.stretch.kind] += self.now - player.began
+        elif player.left > _SOON:
             return False
-        else:
-            leg = rank.legs[rank.place]
-            stretched = (self.now - rank.began) / leg.all if leg.all else 0.0
-            for phase, seconds in leg.seconds.items():
-                rank.spent.working[phase] += seconds * stretched
-            if leg.stretch.begins is not None:
-                self._begun[leg.stretch.begins.name][number] = (self.now, leg.stretch.begins)
-            if leg.stretch.awaits is not None and number in self._begun[leg.stretch.awaits]:
-                rank.waits, rank.began = True, self.now
-                return True
-        rank.place += 1
-        self._start(rank)
+        elif self._worked(player, leg):
+            return True
+        self._opened.update(leg.opens)
+        player.place += 1
+        self._start(player)
         return True
 
-    def _end(self, number: int, rank: _Rank) -> float | None:
+    def _worked(self, player: _Player, leg: Leg) -> bool:
+        """Note that the work of a leg is done and its call begun; return whether it now waits for another."""
+        stretched = (self.now - player.began) / leg.all if leg.all else 0.0
+        for phase, seconds in leg.seconds.items():
+            player.spent.working[phase] += seconds * stretched
+        if leg.stretch.begins is not None:
+            self._begun[leg.stretch.begins.name][player.rank] = (self.now, leg.stretch.begins)
+        if leg.stretch.awaits is None or player.rank not in self._begun[leg.stretch.awaits]:
+            return False
+        player.waits, player.began = True, self.now
+        return True
+
+    def _end(self, player: _Player) -> float | None:
         """Return when a call has ended for who waits for it; None where somebody has not begun it."""
-        name = rank.legs[rank.place].stretch.awaits
+        name, number = player.legs[player.place].stretch.awaits, player.rank
         begun = self._begun[name or ()]
         if len(begun) < len(begun[number][1].ranks):
             return None
         if name not in self._ways:
-            calls = [begun[each][1] if each in begun else None for each in range(len(self.ranks))]
+            calls = [begun[each][1] if each in begun else None for each in range(self._size)]
             told = self.travel.of_call([{} if call is None else call.sent for call in calls])
             latest = max(at for at, _ in begun.values())
             self._ways[name or ()] = latest, told.inside.tolist(), told.outside.tolist()
@@ -137,19 +179,15 @@ class ClockedEpoch:
 
     def _advance(self) -> None:
         """Let time pass until something happens."""
-        each = self.travel.wires.each
-        busy: dict[int, int] = defaultdict(int)
-        for number, rank in enumerate(self.ranks):
-            busy[number // each] += rank.works
-        rates = [min(1.0, self.room / max(1, busy[number // each])) for number in range(len(self.ranks))]
-        ends = [rank.left / rate for rank, rate in zip(self.ranks, rates) if rank.works]
-        ends += [rank.wakes - self.now for rank in self.ranks if not rank.over and rank.wakes is not None]
+        working = [each for each in self.players if each.works]
+        rates = self.cores.shares([(each.rank, each.threads) for each in working])
+        ends = [each.left / rate for each, rate in zip(working, rates)]
+        ends += [each.wakes - self.now for each in self.players if not each.over and each.wakes is not None]
         passed = min(ends, default=math.inf)
         if passed == math.inf:  # a call that somebody made before this epoch: nobody waits for it
-            for rank in self.ranks:
-                rank.wakes = self.now if rank.waits else None
+            for each in self.players:
+                each.wakes = self.now if each.waits else None
             return
         self.now += passed
-        for rank, rate in zip(self.ranks, rates):
-            if rank.works:
-                rank.left -= passed * rate
+        for each, rate in zip(working, rates):
+            each.left -= passed * rate

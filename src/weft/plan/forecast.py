@@ -7,15 +7,16 @@ from fractions import Fraction
 from typing import Any
 
 from weft.plan.candidates import Candidate
-from weft.plan.clocked_epoch import ClockedEpoch, Leg, RankSeconds
+from weft.plan.clocked_epoch import RankSeconds
+from weft.plan.lanes import played
 from weft.plan.machine import Machine
-from weft.plan.rehearse.course import BETWEEN, Stretch
+from weft.plan.rehearse.course import BETWEEN
 from weft.plan.rehearse.rehearsal import RankRehearsal
 from weft.plan.travel import Travel
 from weft.plan.wires import Wires
-from weft.strategies.base import strategies
 from weft.train.saved.prices import value_of
 
+NOT_MEASURED = "not measured"
 MEASURING = ("evaluate", "drift")
 """Purposes of what is sent to measure, not to train."""
 
@@ -56,6 +57,8 @@ class Forecast:
     seconds_by_phase: dict[str, float]
     """Of the slowest rank."""
     dollars_per_epoch: float | None
+    accuracy_cost: list[dict[str, Any]] | str | None = None
+    """What it was measured to cost in accuracy, with options, graph and source; None: it is exact."""
     period: int = 1
     """Epochs after which what is sent repeats itself."""
     estimated: bool = False
@@ -122,8 +125,16 @@ def forecast(
         evaluation_seconds=evaluation,
         seconds_by_phase=phases,
         dollars_per_epoch=machine.dollars(seconds + evaluation, candidate.workers),
+        accuracy_cost=_accuracy_cost(candidate),
         period=candidate.cost.period(candidate.section),
     )
+
+
+def _accuracy_cost(candidate: Candidate) -> list[dict[str, Any]] | str | None:
+    """Return what was measured of an approximation, or that nothing was; None where it is exact."""
+    if candidate.cost.is_exact(candidate.section):
+        return None
+    return [each.to_dict() for each in candidate.cost.score_costs(candidate.section)] or NOT_MEASURED
 
 
 def _volumes(
@@ -192,20 +203,12 @@ def _phases(
     candidate: Candidate, ranks: Sequence[RankRehearsal], machine: Machine, travel: Travel, place: int
 ) -> list[dict[str, float]]:
     """Return the seconds of the phases of each rank, in one of the epochs that were rehearsed."""
-    legs = [[Leg(each, _work(candidate, each, machine)) for each in rank.courses[place]] for rank in ranks]
-    threads = machine.threads_of(candidate.workers)
-    told = [_told(spent) for spent in ClockedEpoch(legs, travel, machine.cores, threads).run()]
+    preparing = candidate.cost.preparing(candidate.section, candidate.workers)
+    courses = [rank.courses[place] for rank in ranks]
+    told = [_told(each) for each in played(courses, machine, travel, preparing)]
     for phases in told:
         phases["exchange"] += machine.lag_among(machine.on_one(candidate.workers))
     return told
-
-
-def _work(candidate: Candidate, stretch: Stretch, machine: Machine) -> dict[str, float]:
-    """Return the seconds of what a rank computes, by phase, on cores of its own."""
-    phases = {stretch.phase: machine.seconds(stretch.work, candidate.workers)}
-    if strategies[candidate.strategy].in_batches and stretch.phase == "forward":
-        phases["batches"] = machine.sampling({"forward": stretch.work}, candidate.workers)
-    return {name: value for name, value in phases.items() if value}
 
 
 def _told(spent: RankSeconds) -> dict[str, float]:

@@ -12,12 +12,13 @@ import numpy as np
 from weft import machine
 from weft.errors import FormatError
 from weft.format import atomic_write
+from weft.plan.cores import Cores
 from weft.plan.rehearse.work import CountedWork
 from weft.reading.json_values import Amount, Each, Maybe, WholeNumber, expect_shape, read_json
 from weft.train.saved.prices import Prices
 
 FILE = "machine.json"
-_RATES = dict.fromkeys((*CountedWork().to_dict(), "drawn"), Amount())
+_RATES = dict.fromkeys(CountedWork().to_dict(), Amount())
 _SHAPE = {
     "rates": _RATES,
     "shared_rates": _RATES,
@@ -25,6 +26,7 @@ _SHAPE = {
     "measured": Each(str),
     "call": Amount(),
     "calls": Each(Amount()),
+    "calls_of": Each(Each(Amount())),
     "lags": Each(Amount()),
     "latency": Amount(),
     "bandwidth": Amount(least=1.0),
@@ -42,7 +44,7 @@ class Machine:
     """What a worker of a machine does in a second, and what its links carry."""
 
     rates: Mapping[str, float]
-    """Seconds a unit of each kind of counted work takes one thread; "drawn" is an edge of a batch."""
+    """Seconds a unit of each kind of counted work takes one thread."""
     shared_rates: Mapping[str, float]
     """The same where `threads` threads share the work."""
     threads: int
@@ -67,27 +69,25 @@ class Machine:
     """Workers on each machine; None: all on one."""
     calls: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a call among so many workers of this machine, by their number, as trial runs took it."""
+    calls_of: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """The same of kinds of runs whose calls take otherwise, by the name of a strategy or exchange."""
     lags: Mapping[str, float] = field(default_factory=dict)
     """Seconds by which the first of so many workers begins an epoch before the last."""
     measured: Mapping[str, Any] = field(default_factory=dict)
     """What was measured, in the words of `weft doctor`."""
 
-    def seconds(self, work: CountedWork, workers: int = 1) -> float:
+    def seconds(self, work: CountedWork, workers: int = 1, threads: int | None = None) -> float:
         """Return how long counted work takes one worker of so many, with the threads that a run gives it."""
-        return sum(self.rate(name, workers) * count for name, count in work.to_dict().items())
+        counts = work.to_dict().items()
+        return sum(self.rate(name, workers, threads) * count for name, count in counts if count)
 
-    def sampling(self, phases: Mapping[str, CountedWork], workers: int = 1) -> float:
-        """Return how long it takes to draw the batches that a forward pass goes over."""
-        edges = phases["forward"].edges if "forward" in phases else 0
-        return self.rate("drawn", workers) * edges
-
-    def rate(self, name: str, workers: int) -> float:
-        """Return the seconds of a unit of work for one of so many workers.
+    def rate(self, name: str, workers: int, threads: int | None = None) -> float:
+        """Return the seconds of a unit of work for one of so many workers, or for so many threads.
 
         Between one thread and those that were measured by Amdahl's law; more are not believed to be faster.
         """
         alone = self.rates[name]
-        threads = self.threads_of(workers)
+        threads = threads or self.threads_of(workers)
         if threads == 1:
             return alone
         divided = (alone - self.shared_rates[name]) / (1 - 1 / self.threads)
@@ -97,13 +97,23 @@ class Machine:
         """Return the threads that a run gives each of so many workers, as far as they make it faster."""
         return min(self.threads, max(1, self.cores // self.on_one(workers)))
 
-    def call_among(self, workers: int) -> float:
-        """Return the seconds of a call among workers of this machine: the more they are, the longer."""
+    def call_among(self, workers: int, kinds: Sequence[str] = ()) -> float:
+        """Return the seconds of a call among workers of this machine: the more they are, the longer.
+
+        Of the `kinds` of a run the first that was tried counts; by default that of most runs.
+        """
+        for kind in kinds:
+            if kind in self.calls_of:
+                return _among(self.calls_of[kind], workers)
         return _among(self.calls, workers) if self.calls else self.call * max(1.0, workers / self.cores)
 
     def lag_among(self, workers: int) -> float:
         """Return by how much workers of this machine begin an epoch after each other."""
         return _among(self.lags, workers) if self.lags and workers > 1 else 0.0
+
+    def cores_among(self, workers: int) -> Cores:
+        """Return the cores of so many workers, whatever the links between them."""
+        return Cores(self.cores, self.on_one(workers), self.threads_of(workers))
 
     def on_one(self, workers: int) -> int:
         """Return how many of so many workers one machine has at most."""

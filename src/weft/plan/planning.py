@@ -17,7 +17,7 @@ from weft.plan.dealing import Dealing
 from weft.plan.forecast import Forecast, forecast
 from weft.plan.machine import Machine
 from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
-from weft.plan.wires import wires_of
+from weft.plan.wires import Wires, wires_of
 from weft.strategies.base import strategies
 from weft.train.model import adapt
 from weft.train.resolve import Resolved, resolve
@@ -137,7 +137,7 @@ def make_plan(
                 refused.append(RuledOut(each.strategy, each.exchange, each.workers, _reason(error)))
                 continue
             facts = facts or {"num_nodes": ranks[0].num_nodes, "num_edges": ranks[0].num_edges}
-            wires = wires_of(cluster, machine, each.workers)
+            wires = wires_of(cluster, machine, each.workers, kinds=each.kinds)
             found.append(forecast(each, ranks, models[each.workers], wires, memory))
     return Plan(facts, found, refused, machine).ordered()
 
@@ -159,11 +159,22 @@ def rehearsed(candidate: Candidate, sources: Sources, epochs: int | None = None)
 
 
 def plan_one(
-    recipe: Recipe, workers: int, machine: Machine, folder: Path, *, epochs: int | None = None
+    recipe: Recipe,
+    workers: int,
+    machine: Machine,
+    folder: Path,
+    *,
+    epochs: int | None = None,
+    wires: Callable[[Sequence[str]], Wires] | None = None,
 ) -> tuple[Forecast, list[RankRehearsal]]:
-    """Return what a recipe costs as it stands, and what its ranks do; parts are written into the folder."""
+    """Return what a recipe costs as it stands, and what its ranks do; parts are written into the folder.
+
+    `wires` gives the links among the workers for the kinds of their calls; by default they meet in the memory
+    of this machine.
+    """
     resolved = resolve(recipe, workers=workers)
     section = {**recipe.strategy, "name": resolved.strategy}
     one = Candidate(resolved.strategy, workers, section, resolved)
     ranks = rehearsed(one, Sources(folder), epochs)
-    return forecast(one, ranks, machine, wires_of(None, machine, workers)), ranks
+    links = wires_of(None, machine, workers, kinds=one.kinds) if wires is None else wires(one.kinds)
+    return forecast(one, ranks, machine, links), ranks

@@ -1,7 +1,7 @@
 """Whether a run will fit into memory, asked before it begins: what will not is refused, with what would.
 
-A step over the whole graph is rehearsed where it could be too large at all; one in batches takes what a batch
-does, and is not asked. Only what a run is certain to take counts, so that nothing is refused which fits.
+A step over the whole graph is rehearsed where it could be too large at all, of sampled batches one, with an
+evaluation. Only what a run is certain to take counts, so that nothing is refused which fits.
 """
 
 import os
@@ -11,8 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from weft.code import is_code
 from weft.errors import RecipeError
+from weft.graph.graph import Graph
+from weft.graph.sparse import SparseFeatures
 from weft.machine import free_memory
 from weft.plan.rehearse.rehearsal import rehearse
 from weft.sizes import parse_bytes, shown
@@ -29,6 +34,7 @@ _CERTAIN = 0.9
 """Of what a rehearsal counts, what a run is certain to take beside the graph."""
 _EMPTY = 150 << 20
 """Bytes that every further process takes at least."""
+_SAMPLED, _BATCH = "sampled", 1024
 _NARROWER = 6
 """How often a model is made half as wide, in search of one that fits."""
 Need = Callable[[Resolved], int]
@@ -39,15 +45,20 @@ def check_graph(resolved: Resolved, held: Any) -> None:
     here = choose_device(resolved.settings.device).type == "cpu"
     if not here or not _asked(resolved):
         return
-    widths = [data["x"].shape[1] for data in held.node_data.values() if "x" in data]
+    features = [data["x"] for data in held.node_data.values() if "x" in data]
+    if resolved.strategy == _SAMPLED and not all(isinstance(x, Tensor | SparseFeatures) for x in features):
+        return  # a store bounds what it takes
+    widths = [x.shape[1] for x in features]
     if _most(resolved, held.num_nodes, held.num_edges, max(widths, default=0)) < room():
         return
 
     def need(changed: Resolved) -> int:
-        (told,) = rehearse(changed, held, workers=1, epochs=1)
+        (told,) = rehearse(changed, _one_step(changed, held), workers=1, epochs=1)
         return int(_CERTAIN * (told.peak - told.held))
 
-    _check(resolved, need, {"strategy.name = 'sampled'": lambda: _sampled(resolved, held)})
+    batched = resolved.strategy == _SAMPLED
+    others = {} if batched else {"strategy.name = 'sampled'": lambda: _sampled(resolved, held)}
+    _check(resolved, need, others)
 
 
 def check_parts(resolved: Resolved, parts: Path, workers: int) -> None:
@@ -73,12 +84,25 @@ def room() -> int:
 
 
 def _asked(resolved: Resolved) -> bool:
-    """Return whether a run takes steps over the whole graph, on the CPU, of layers that have a name."""
+    """Return whether a run on the CPU, of layers that have a name, takes whole or sampled steps in memory."""
     kind, options = strategies[resolved.strategy], resolved.strategy_options
     named = isinstance(resolved.model, str) and not is_code(resolved.model)
-    bounded = options.get("activation", "keep") != "keep" or options.get("store") is not None
-    whole = kind.has_layers and not kind.in_batches and not bounded
+    bounded = options.get("activation", "keep") != "keep"
+    batched = resolved.strategy == _SAMPLED and not resolved.task.to_dict().get("name", "").startswith("link")
+    whole = kind.has_layers and (batched or not kind.in_batches) and not bounded
     return named and whole and resolved.settings.device in ("auto", "cpu")
+
+
+def _one_step(resolved: Resolved, held: Any) -> Any:
+    """Return the graph with as many training nodes as a step of batches has: one step is as large as all."""
+    if resolved.strategy != _SAMPLED:
+        return held
+    (kind,) = held.node_types  # of several types nothing is rehearsed
+    size = int(resolved.strategy_options.get("batch_size", _BATCH))
+    chosen = torch.zeros(held.num_nodes, dtype=torch.bool)
+    chosen[held.node_data[kind]["train_mask"].nonzero().flatten()[:size]] = True
+    data = {**held.node_data[kind], "train_mask": chosen}
+    return Graph(replace(held.parts(), node_data={kind: data}))
 
 
 def _most(resolved: Resolved, nodes: int, edges: int, features: int) -> int:

@@ -56,8 +56,27 @@ def table(plan: Plan) -> Iterator[list[str]]:
             str(each.messages_per_epoch),
             dollars,
             "" if each.value_per_epoch is None else f"{each.value_per_epoch:.4g}",
-            "yes" if each.exact else "no",
+            "yes" if each.exact else accuracy_of(each),
         ]
+
+
+def accuracy_of(each: Forecast) -> str:
+    """Return what an approximation costs in accuracy, in a few words: the worst that was measured."""
+    if not isinstance(each.accuracy_cost, list):
+        return "no; not measured"
+    worst = min(each.accuracy_cost, key=lambda cost: cost["points"])
+    by = " ".join(f"{name} {value}" for name, value in worst["options"].items())
+    points = f"{worst['points']:+.2f} ± {worst['error']:.2f} points"
+    return f"no; {points}{f' at {by}' if by else ''}"
+
+
+def sources(plan: Plan) -> Iterator[str]:
+    """Give where the accuracy of approximations is from: the graphs and models it was measured on."""
+    shown_ones = [each.accuracy_cost for each in plan.configurations[:_MOST]]
+    costs = [cost for held in shown_ones if isinstance(held, list) for cost in held]
+    told = dict.fromkeys(f"{cost['of']} ({cost['source']})" for cost in costs)
+    if told:
+        yield f"points against exact are the worst that was measured, others are in --json: {'; '.join(told)}"
 
 
 def priced(plan: Plan) -> str:

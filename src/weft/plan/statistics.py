@@ -78,7 +78,7 @@ def _marked(plan: Plan, statistics: Statistics) -> Plan:
 
 def _drawn_out(small: Forecast, large: Forecast, share: float) -> Forecast:
     """Return what lies on the line through two forecasts, `share` of the way from the first."""
-    same = ("strategy", "exchange", "workers", "options", "exact", "estimated")
+    same = ("strategy", "exchange", "workers", "options", "exact", "estimated", "accuracy_cost")
     held = {
         item.name: _line(getattr(small, item.name), getattr(large, item.name), share)
         for item in fields(Forecast)

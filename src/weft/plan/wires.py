@@ -1,6 +1,6 @@
 """The links of a cluster: those of machines and of racks, and which of them a flow crosses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,16 +116,24 @@ class Wires:
                 yield Behind(tuple(range(first, min(first + size, self.workers))), self.uplink)
 
 
-def wires_of(cluster: Cluster | None, here: Machine, workers: int, bandwidth: float | None = None) -> Wires:
+def wires_of(
+    cluster: Cluster | None,
+    here: Machine,
+    workers: int,
+    bandwidth: float | None = None,
+    *,
+    kinds: Sequence[str] = (),
+) -> Wires:
     """Return the links among so many workers of a cluster, or of this machine where there is none.
 
-    `bandwidth` stands for that of the cluster's machines. Within a machine rows are copied by its cores: so
-    many pairs at a time as there are cores, and who has to wait for one is late.
+    `bandwidth` stands for that of the cluster's machines, `kinds` say which calls they make. Within a machine
+    rows are copied by its cores: so many pairs at a time as there are cores, and who has to wait for one is
+    late.
     """
     each = workers if cluster is None else cluster.workers
     cores, near = here.cores if cluster is None else cluster.machines["cores"], min(each, workers)
     turns = max(1.0, near / cores)
-    inside, slow, call = here.bandwidth * min(cores, near), here.latency * turns, here.call_among(near)
+    inside, slow, call = here.bandwidth * min(cores, near), here.latency * turns, here.call_among(near, kinds)
     if cluster is None or cluster.within is None:
         return Wires(workers, each, inside, slow, inside, slow, call)
     speed = bandwidth or bytes_a_second(cluster.within["bandwidth"])
@@ -135,3 +143,14 @@ def wires_of(cluster: Cluster | None, here: Machine, workers: int, bandwidth: fl
     rack = -(-cluster.machines["count"] // cluster.machines["racks"])
     uplink = bytes_a_second(cluster.between["bandwidth"])
     return replace(wires, rack=rack, uplink=uplink, far_latency=cluster.between["latency"])
+
+
+def wires_apart(
+    here: Machine, workers: int, bandwidth: float, latency: float | None = None, *, kinds: Sequence[str] = ()
+) -> Wires:
+    """Return links of so many bytes a second, one for each worker, wherever their cores are.
+
+    Without a `latency` it is that of this machine. Calls are those of as many workers as share its cores.
+    """
+    late, call = here.latency if latency is None else latency, here.call_among(here.on_one(workers), kinds)
+    return Wires(workers, 1, bandwidth, late, here.bandwidth, here.latency, call)

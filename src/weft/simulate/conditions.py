@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.plan.cluster import Cluster
 from weft.plan.machine import Machine
-from weft.plan.wires import Wires, wires_of
+from weft.plan.wires import Wires, wires_apart, wires_of
 from weft.simulate.epochs import Unevenness
 
 
@@ -32,5 +32,4 @@ class Conditions:
         """Return the links among so many workers."""
         if self.cluster is not None:
             return wires_of(self.cluster, here, workers, bandwidth)
-        inside, slow = here.bandwidth, here.latency
-        return Wires(workers, 1, bandwidth or self.bandwidth, self.latency, inside, slow, here.call)
+        return wires_apart(self.machine(here, workers), workers, bandwidth or self.bandwidth, self.latency)

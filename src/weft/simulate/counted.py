@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +68,6 @@ class CountedRun:
     late: bool = False
     ahead: bool = False
     turns: bool = False
-    in_batches: bool = False
     sampled: Sequence[float] = field(default_factory=tuple)
 
     @property
@@ -78,9 +76,7 @@ class CountedRun:
         return sum(each.halo for each in self.parts)
 
 
-def counted(
-    candidate: Candidate, ranks: Sequence[RankRehearsal], info: PartitionInfo | None, in_batches: bool
-) -> CountedRun:
+def counted(candidate: Candidate, ranks: Sequence[RankRehearsal], info: PartitionInfo | None) -> CountedRun:
     """Return what was counted, from the ranks of a rehearsal and the partition that they were given."""
     period = candidate.cost.period(candidate.section)
     if info is None:
@@ -99,20 +95,9 @@ def counted(
         _traffic(ranks, period),
         candidate.cost.overlaps,
         late,
-        bool(candidate.resolved.strategy_options.get("prepare", _prepared(candidate))) and in_batches,
+        candidate.cost.preparing(candidate.section, candidate.workers) is not None,
         candidate.cost.turns,
-        in_batches,
     )
-
-
-def _prepared(candidate: Candidate) -> Any:
-    """Return how many batches a strategy prepares ahead where its recipe says nothing."""
-    import inspect
-
-    from weft.strategies.base import strategies
-
-    asked = inspect.signature(strategies[candidate.strategy].__init__).parameters.get("prepare")
-    return 0 if asked is None else asked.default
 
 
 def _held(parts: list[HeldPart], workers: int) -> list[HeldPart]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.draw import Stream, fold, normal, uniform
 from weft.plan.machine import Machine
+from weft.plan.rehearse.course import WAIT
 from weft.plan.wires import MESSAGE, Wires
 from weft.simulate.counted import PHASES, CountedRun, Label, Volumes
 from weft.simulate.discrete import Play
@@ -16,7 +17,6 @@ from weft.simulate.sharing import Rates
 
 _EXACT = 32  # workers up to which every event has a moment of its own
 _MOMENTS = 150  # in a step of more
-_DRAWING = "batches"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def epoch(
     grain = 0.0 if run.workers <= _EXACT else rough / _MOMENTS
     played = Play(schedule, wires, steps=steps, grain=grain).run()
     each, done = run.steps, run.steps / steps
-    seconds = played.step * each
+    seconds = played.step * each + machine.lag_among(machine.on_one(run.workers))
     links = np.divide(played.carried, wires.capacity() * max(played.ends[-1], 1e-12))
     return EpochTold(
         run.workers,
@@ -85,7 +85,7 @@ def epoch(
 def step_work(run: CountedRun, machine: Machine, wires: Wires, *, local: float, factors: Rates) -> StepWork:
     """Return one step: an epoch's work and traffic, divided by its steps."""
     spent, zero = _spent(run, machine, factors), np.zeros(run.workers)
-    drawing = spent.pop(_DRAWING, zero)
+    drawing = spent.pop(WAIT, zero)
     made = {label: _shipment(run, label, held, wires) for label, held in run.traffic.items()}
     layered = {label: each for label, each in made.items() if label[1] >= 0}
     rest = {label: each for label, each in made.items() if label[1] < 0}
@@ -114,9 +114,6 @@ def _spent(run: CountedRun, machine: Machine, factors: Rates) -> dict[str, Rates
     for phase in sorted({phase for work in run.work for phase in work}):
         each = [machine.seconds(work[phase], run.workers) if phase in work else 0.0 for work in run.work]
         spent[phase] = np.array(each) * factors / run.steps
-    if run.in_batches:
-        each = [machine.sampling(work, run.workers) for work in run.work]
-        spent[_DRAWING] = np.array(each) * factors / run.steps
     alone = sum(spent.values(), np.zeros(run.workers))
     turns = np.array(machine.taking_turns(alone.tolist()))
     longer = np.divide(turns, alone, out=np.ones(run.workers), where=alone > 0)

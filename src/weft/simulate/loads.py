@@ -80,7 +80,7 @@ class CountedLoads:
             return
         info = read_partition(source) if each.workers > 1 else None
         key = f"{each.strategy} {each.exchange} {_lasting(each)}"
-        self._runs.setdefault(key, {})[each.workers] = counted(each, ranks, info, kind.in_batches)
+        self._runs.setdefault(key, {})[each.workers] = counted(each, ranks, info)
         self._first.setdefault(key, each)
         if each.workers > 1 and kind.cuts == "nodes":
             given = check_partitioner(kind, each.resolved.strategy_options)

@@ -112,6 +112,11 @@ class StepWork:
     ahead: bool = False
     """Whether batches are made while the step before runs."""
 
+    @property
+    def training(self) -> Rates:
+        """Seconds of work of a step but for drawing."""
+        return self.forward + self.backward + self.between
+
 
 def scheduled(work: StepWork) -> StepSchedule:
     """Return the moves of a step."""
@@ -120,6 +125,7 @@ def scheduled(work: StepWork) -> StepSchedule:
         numbers = [step.depart(each) for each in work.first]
         for number in numbers:
             step.arrive(number, late=True)
+        step.compute(np.maximum(0.0, work.sampling - work.training), "batches")
     else:
         step.compute(work.sampling, "batches")
         _at_once(step, work.first)

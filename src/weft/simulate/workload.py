@@ -95,7 +95,6 @@ class Workload:
             model.late,
             model.ahead,
             model.turns,
-            model.in_batches,
         )
 
     def drivers(self, run: CountedRun) -> dict[str, float]:

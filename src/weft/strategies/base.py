@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.errors import RecipeError
 from weft.events import Events
+from weft.exchanges.accuracy import AccuracyCost
 from weft.exchanges.base import check_exchange
 from weft.graph.parts.assignment import Assignment
 from weft.graph.views import GraphView
@@ -83,6 +84,8 @@ class Strategy:
     """Where several workers can, by exchanges that can too."""
     exchanges: ClassVar[tuple[str, ...]] = ()
     """The exchanges that it allows."""
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = ()
+    """What training on batches was measured to cost; empty: not measured."""
     in_batches: ClassVar[bool] = False
     """Whether a step is on a batch rather than the graph, which then need not lie where the model is."""
     takes_whole: ClassVar[bool] = True

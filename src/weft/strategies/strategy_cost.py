@@ -4,13 +4,28 @@ Bytes, memory and work are not told but counted: a plan rehearses the strategy i
 the class says it can do; a strategy of which more is known has a cost of its own beside it, under its name.
 """
 
+import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from weft.config import parameters
+from weft.exchanges.accuracy import AccuracyCost
 from weft.exchanges.base import check_exchange, exchanges
 from weft.registry import Registry
 from weft.strategies.base import Strategy, strategies
+
+
+@dataclass(frozen=True)
+class Preparing:
+    """How batches are made ahead of the steps that use them."""
+
+    threads: int
+    """That make batches, one each at a time."""
+    ahead: int
+    """How many batches there may be that are not used yet."""
+    together: bool = False
+    """Whether all workers make each: the next is begun when one is taken, not when the next is asked for."""
 
 
 class StrategyCost:
@@ -55,6 +70,20 @@ class StrategyCost:
         name, chosen = check_exchange(options["exchange"])
         return exchanges[name].is_exact(chosen)
 
+    def score_costs(self, options: Mapping[str, Any]) -> tuple[AccuracyCost, ...]:
+        """Return what these options were measured to cost in accuracy, by the strategy and its exchange.
+
+        Costs that were measured with other options are told where none was with these.
+        """
+        if self.is_exact(options):
+            return ()
+        if self.exact and options.get("exchange") is not None:
+            name, chosen = check_exchange(options["exchange"])
+            known, given = exchanges[name].score_costs, {**_defaults(exchanges[name]), **chosen}
+        else:
+            known, given = self.kind.score_costs, {**_defaults(self.kind), **options}
+        return tuple(each for each in known if each.options.items() <= given.items()) or known
+
     def period(self, options: Mapping[str, Any]) -> int:
         """Return after how many epochs what is sent repeats itself."""
         if options.get("exchange") is None:
@@ -65,6 +94,21 @@ class StrategyCost:
     def rehearsed(self, options: Mapping[str, Any]) -> int:
         """Return how many epochs a rehearsal takes: those like no other, and a whole period."""
         return self.first + self.period(options)
+
+    def preparing(self, options: Mapping[str, Any], workers: int) -> Preparing | None:
+        """Return how batches are made ahead of the steps that use them; None where they are not."""
+        asked = inspect.signature(self.kind.__init__).parameters.get("prepare")
+        threads = 0 if asked is None else int(options.get("prepare", asked.default))
+        if not threads:
+            return None
+        # In parts a batch is made by all workers together: one thread of each, so many batches ahead.
+        return Preparing(1, threads, together=True) if workers > 1 else Preparing(threads, threads + 2)
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """Return the options of a class as they are where nothing is said."""
+    asked = inspect.signature(kind.__init__).parameters.items()
+    return {name: each.default for name, each in asked if isinstance(each.default, int | float | str)}
 
 
 costs: Registry[type[StrategyCost]] = Registry("cost", "weft.strategies")

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+import weft
 from weft.code import name_of, told
 from weft.comm.group import Group
 from weft.config import Recipe, bind
@@ -109,7 +110,7 @@ def train(
     resolved = _resolved(given, size)
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     check_place(resolved.settings, place)
-    summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place)
+    summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place, weft.check_room)
     return replace(summary, model=own_of(summary.model))
 
 

@@ -1,8 +1,11 @@
 """The features of operators: products, edges and their values, bytes by index and otherwise."""
 
+import pytest
 import torch
 
 from weft import kernels
+from weft.kernels.quantise import dequantise, quantise
+from weft.plan.rehearse.fakes import fake_mode
 from weft.plan.rehearse.watch import OperatorWatch
 from weft.plan.rehearse.work import CountedWork
 
@@ -51,3 +54,33 @@ def test_operators_on_many_values_are_divided_and_large_tensors_have_fresh_pages
     assert [each.fresh for each in found] == [0, 0, 1 << 20]
     assert counted(lambda: large.add_(1)).fresh == 0  # in place
     assert counted(lambda: large.view(2, -1)) == CountedWork()
+
+
+def test_work_in_bfloat16_is_counted_apart() -> None:
+    indptr, indices = torch.tensor([0, 2, 5]), torch.tensor([0, 1, 0, 1, 1], dtype=torch.int32)
+    found = counted(lambda: kernels.spmm(indptr, indices, torch.ones(2, 6).bfloat16()))
+    assert (found.edge_values, found.half_values) == (0, 30)
+    half = torch.ones(8, 4).bfloat16(), torch.ones(4, 2).bfloat16()
+    found = counted(lambda: half[0] @ half[1])
+    assert (found.products, found.half_products) == (0, 64)
+
+
+def test_what_no_cache_holds_is_counted_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.plan.rehearse.work.FAR", 1 << 12)
+    indptr, indices = torch.tensor([0, 2, 5]), torch.tensor([0, 1, 0, 1, 1], dtype=torch.int32)
+    small, large = torch.ones(4, 64), torch.ones(1024)
+    assert counted(lambda: small + 1).far == 0
+    assert counted(lambda: large + 1).far == 2 * 4096
+    sums = counted(lambda: kernels.spmm(indptr, indices, torch.ones(64, 64)))
+    assert sums.far == sums.touched + 4 * sums.edge_values  # rows are read again for every edge
+
+
+def test_codes_without_values_are_counted_as_if_they_were_made() -> None:
+    with fake_mode():
+        rows, ids = torch.ones(5, 6), torch.arange(5)
+    clock = torch.zeros(3, dtype=torch.int64)
+
+    def there_and_back() -> None:
+        dequantise(quantise(rows, ids, 8, clock=clock), 6, 8, torch.float32)
+
+    assert counted(there_and_back).coded == 2 * 5 * 6

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.plan.clocked_epoch import ClockedEpoch, Leg
+from weft.plan.lanes import played
 from weft.plan.machine import Machine
 from weft.plan.measure.trials import TrialRun
 from weft.plan.travel import Travel
@@ -37,6 +37,11 @@ def call_seconds(machine: Machine, runs: Sequence[TrialRun]) -> tuple[float, flo
     return min(pairs, key=error)
 
 
+def call_of_kind(machine: Machine, trial: TrialRun) -> float:
+    """Return the seconds of a call of another kind: those with which its trial comes out."""
+    return _call(machine, [trial], machine.lag_among(len(trial.ranks)))
+
+
 def _call(machine: Machine, runs: Sequence[TrialRun], lag: float) -> float:
     low, high = LEAST, MOST
     for _ in range(_TURNS):
@@ -49,10 +54,7 @@ def _call(machine: Machine, runs: Sequence[TrialRun], lag: float) -> float:
 def _log_error(machine: Machine, call: float, lag: float, trial: TrialRun) -> float:
     workers = len(trial.ranks)
     tried = replace(machine, calls={**machine.calls, str(workers): call})
-    legs = [
-        [Leg(each, {each.phase: tried.seconds(each.work, workers)}) for each in rank.courses[-1]]
-        for rank in trial.ranks
-    ]
     links = Travel(wires_of(None, tried, workers))
-    played = ClockedEpoch(legs, links, tried.cores, tried.threads_of(workers)).run()
-    return math.log((lag + max(each.training for each in played)) / trial.run.epoch_seconds)
+    courses = [rank.courses[-1] for rank in trial.ranks]
+    seconds = played(courses, tried, links, trial.preparing)
+    return math.log((lag + max(each.training for each in seconds)) / trial.run.epoch_seconds)

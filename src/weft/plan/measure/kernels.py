@@ -7,10 +7,12 @@ from functools import partial
 import torch
 
 from weft import kernels
+from weft.kernels.quantise import quantise
 
 _SECONDS = 0.1
 _NODES, _DEGREE = 20_000, 10
 _CALLS = 100  # what a phase takes beside its operators, in calls of the smallest
+_NEAR, _BEYOND = 1 << 18, 1 << 24  # values of tensors that a cache holds, and that none does
 _SENT = 20  # what a call among workers takes who begins it, in the same
 WIDTHS = (16, 64, 256)
 
@@ -33,42 +35,56 @@ def rates() -> tuple[dict[str, float], dict[str, str]]:
     indices = torch.randint(_NODES, (_NODES * _DEGREE,), generator=generator, dtype=torch.int32)
     told: dict[str, str] = {}
     found: dict[str, float] = {}
-    sums: dict[int, float] = {}
+    sums: dict[tuple[int, torch.dtype], float] = {}
     for dtype in (torch.float32, torch.bfloat16):
         for width in WIDTHS:
             rows = torch.rand(_NODES, width, generator=generator).to(dtype)
             taken = timed(partial(kernels.spmm, indptr, indices, rows))
             name = f"sums of edges, width {width}, {str(dtype)[6:]}"
             told[name] = f"{len(indices) * width / taken / 1e9:.2f} G values/s"
-            sums.setdefault(width, taken)
+            sums[width, dtype] = taken
     # Of the narrow rows, which stay in the cache: half of their time is the edge, half its values.
     narrow = WIDTHS[0]
-    found["edges"] = sums[narrow] / len(indices) / 2
-    found["edge_values"] = sums[WIDTHS[1]] / len(indices) / WIDTHS[1]
+    found["edges"] = sums[narrow, torch.float32] / len(indices) / 2
+    for name, dtype in (("edge_values", torch.float32), ("half_values", torch.bfloat16)):
+        found[name] = sums[WIDTHS[1], dtype] / len(indices) / WIDTHS[1]
     # What no operator has for itself is a guess from these; trial runs tell.
     found |= {"attended": found["edges"], "attending": _DEGREE * found["edges"]}
     found |= _dense(told, generator)
+    told["edges of batches"] = f"{1 / found['drawn'] / 1e6:.1f} M edges/s"
     return found, told
 
 
 def _dense(told: dict[str, str], generator: torch.Generator) -> dict[str, float]:
     rows, weight = torch.rand(4096, 256, generator=generator), torch.rand(256, 128, generator=generator)
     product = timed(lambda: rows @ weight) / (rows.numel() * 128)
-    large = torch.rand(1 << 22, generator=generator)
-    touch = timed(lambda: large + 1.0) / (8 * large.numel())
+    narrow = rows.bfloat16(), weight.bfloat16()
+    half = timed(lambda: narrow[0] @ narrow[1]) / (rows.numel() * 128)
+    touch, beyond = _touched(_NEAR), _touched(_BEYOND)
     picked = torch.randint(4096, (8192,), generator=generator)
     gather = timed(lambda: rows[picked]) / (2 * 8192 * 256 * 4)
     small = torch.rand(16)
     call = timed(lambda: small + 1.0)
     ids, clock = torch.arange(len(rows)), torch.zeros(3, dtype=torch.int64)
     mask = timed(lambda: kernels.dropout(rows, ids, 0.5, clock=clock)) / rows.numel()
+    code = timed(lambda: quantise(rows, ids, 8, clock=clock)) / rows.numel()
     told["dense products"] = f"{2 / product / 1e9:.1f} GFLOP/s"
+    told["dense products, bfloat16"] = f"{2 / half / 1e9:.1f} GFLOP/s"
     told["copies"] = f"{1 / touch / 1e9:.1f} GB/s"
+    told["copies beyond the cache"] = f"{1 / beyond / 1e9:.1f} GB/s"
+    told["values made codes"] = f"{1 / code / 1e9:.2f} G values/s"
     told["rows by index"] = f"{1 / gather / 1e9:.1f} GB/s"
-    work = {"products": product, "touched": touch, "gathered": gather, "masked": mask}
+    work = {"products": product, "half_products": half, "touched": touch, "gathered": gather, "masked": mask}
+    work |= {"coded": code, "far": max(beyond - touch, touch / 10)}
     own = {"calls": call, "steps": _CALLS * call, "sent": _SENT * call}
     # Guesses again: waking threads takes some calls, and a page is cleared before it is written.
-    return {**work, **own, "divided": 2 * call, "fresh": touch}
+    return {**work, **own, "divided": 2 * call, "fresh": touch, "drawn": sampled_edge()}
+
+
+def _touched(values: int) -> float:
+    """Return the seconds in which a byte is read, or written, of so many values."""
+    held, out = torch.rand(values), torch.empty(values)
+    return timed(lambda: torch.add(held, 1.0, out=out)) / (8 * values)
 
 
 def sampled_edge() -> float:

@@ -16,7 +16,7 @@ from weft import machine
 from weft.errors import WeftError
 from weft.plan.machine import Machine
 from weft.plan.measure import kernels, processes, trials
-from weft.plan.measure.calls import call_seconds
+from weft.plan.measure.calls import call_of_kind, call_seconds
 from weft.plan.measure.fit import Observation, fitted
 from weft.plan.measure.trials import TrialRun, run_trials
 from weft.plan.rehearse.work import CountedWork
@@ -67,6 +67,10 @@ def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
             for count in threads
             for name, word in by_threads[count][1].items()
         },
+        **{
+            f"calls of {kind}": ", ".join(f"{took * 1e6:.0f} µs of {count}" for count, took in taken.items())
+            for kind, taken in found.calls_of.items()
+        },
         "calls between workers": f"{link.call * 1e6:.0f} µs" + (f"; in trial runs {among}" if among else ""),
         "messages": f"{link.latency * 1e6:.0f} µs, {link.bandwidth / 1e6:.0f} MB/s",
         "start": f"{alone.seconds:.1f} s, {shown(alone.bytes)}",
@@ -78,10 +82,7 @@ def measure_machine(tell: Callable[[str], None] = lambda line: None) -> Machine:
 def _kernels(count: int) -> tuple[dict[str, float], dict[str, str]]:
     """Return the rates of kernels with so many threads, and what was found in words."""
     with _threads(count):
-        known, told = kernels.rates()
-        drawn = kernels.sampled_edge()
-        told["edges of batches"] = f"{1 / drawn / 1e6:.1f} M edges/s"
-        return {**known, "drawn": drawn}, told
+        return kernels.rates()
 
 
 def _tried(known: Machine, missing: list[str], tell: Callable[[str], None]) -> Machine:
@@ -103,9 +104,21 @@ def _tried(known: Machine, missing: list[str], tell: Callable[[str], None]) -> M
         rates=_explaining(known.rates, seen[1]),
         shared_rates=_explaining(known.shared_rates, seen[known.cores]),
     )
-    tried = {str(count): call_seconds(found, together[count]) for count in TOGETHER if together[count]}
+    return _with_calls(found, {count: together[count] for count in TOGETHER if together[count]})
+
+
+def _with_calls(found: Machine, together: Mapping[int, Sequence[TrialRun]]) -> Machine:
+    """Return the machine with what calls take: those of most runs, and of each kind that was tried."""
+    plain = {count: [each for each in runs if not each.kind] for count, runs in together.items()}
+    tried = {str(count): call_seconds(found, runs) for count, runs in plain.items()}
     calls, lags = ({count: pair[place] for count, pair in tried.items()} for place in (0, 1))
-    return replace(found, calls=calls, lags=lags)
+    found = replace(found, calls=calls, lags=lags)
+    kinds: dict[str, dict[str, float]] = {}
+    for count, runs in together.items():
+        for each in runs:
+            if each.kind:
+                kinds.setdefault(each.kind, {})[str(count)] = call_of_kind(found, each)
+    return replace(found, calls_of=kinds)
 
 
 def _explaining(known: Mapping[str, float], seen: Sequence[Observation]) -> dict[str, float]:

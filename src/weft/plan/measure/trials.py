@@ -16,9 +16,10 @@ from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.plan.measure.fit import Observation
 from weft.plan.proof.measured import EVALUATION, MeasuredRun, training_waits
-from weft.plan.rehearse.course import BETWEEN
+from weft.plan.rehearse.course import BETWEEN, WAIT
 from weft.plan.rehearse.rehearsal import RankRehearsal, rehearse
 from weft.plan.rehearse.work import CountedWork
+from weft.strategies.strategy_cost import Preparing, cost_of
 from weft.tasks.base import Task
 from weft.train.model import adapt
 from weft.train.resolve import Resolved, resolve
@@ -29,6 +30,9 @@ LIMIT = 120.0
 """Seconds that a process of trials may be silent for."""
 _GAT = {"name": "gat", "hidden": 8, "heads": 4}
 _SAGE = {"name": "sage", "hidden": 32}
+_CUT = {"partitioner": "hash"}
+_BATCHES = {"name": "sampled", "batch_size": 1024, "fanout": [5, 5], **_CUT}
+_MIDDLE = {"data": {"nodes": 4000, "features": 64}, "model": _SAGE}
 # Rates are told apart where graphs differ: tiny ones, whose operators take nothing but their call; few edges
 # a node and many; rows that are wide, and rows of which little is there.
 ALONE: tuple[dict[str, Any], ...] = (
@@ -41,6 +45,10 @@ ALONE: tuple[dict[str, Any], ...] = (
     {"data": {"nodes": 20_000, "features": 64}, "model": _SAGE},
     {"data": {"nodes": 20_000, "features": 64}, "model": _GAT},
     {"data": {"nodes": 4000, "features": 800}, "model": {"name": "gcn"}, "filled": 0.04},
+    # More than any cache holds, in few epochs; numbers of half the bytes; batches.
+    {"data": {"nodes": 150_000, "features": 128, "degree": 6.0}, "model": _SAGE, "epochs": 4},
+    {"data": {"nodes": 8000, "features": 64}, "model": _SAGE, "train": {"precision": "bfloat16"}},
+    {"data": {"nodes": 6000, "features": 32}, "model": _SAGE, "strategy": _BATCHES},
 )
 # Of workers together: calls, which are all of what the small ones wait for, and work beside that of others.
 TOGETHER: tuple[dict[str, Any], ...] = (
@@ -49,6 +57,11 @@ TOGETHER: tuple[dict[str, Any], ...] = (
     {"data": {"nodes": 2000, "features": 32}, "model": _SAGE},
     {"data": {"nodes": 4000, "features": 64}, "model": _GAT},
     {"data": {"nodes": 20_000, "features": 64}, "model": _SAGE},
+    # Each kind of calls: many small ones of a batch, merges, stages, codes.
+    {**_MIDDLE, "strategy": _BATCHES, "kind": "sampled"},
+    {**_MIDDLE, "strategy": {"name": "vertex_cut"}, "kind": "vertex_cut"},
+    {**_MIDDLE, "strategy": {"name": "staged", **_CUT}, "kind": "staged"},
+    {**_MIDDLE, "strategy": {"name": "halo", "exchange": "quantised", **_CUT}, "kind": "halo, quantised"},
 )
 
 
@@ -58,6 +71,8 @@ class RehearsedTrial:
 
     told: Mapping[str, Any]
     ranks: Sequence[RankRehearsal]
+    preparing: Preparing | None = None
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,11 +81,16 @@ class TrialRun:
 
     ranks: Sequence[RankRehearsal]
     run: MeasuredRun
+    preparing: Preparing | None = None
+    """How batches are made beside what is timed, if they are."""
+    kind: str = ""
+    """Of its calls; empty: those of most runs."""
 
     def observations(self) -> Iterator[Observation]:
         """Give what was counted and the seconds it took: by phase alone, of all training among others."""
         for rank, working in zip(self.ranks, self.run.working):
-            work = {name: held for name, held in rank.work[-1].items() if name != BETWEEN}
+            beside = (BETWEEN, WAIT) if self.preparing else (BETWEEN,)
+            work = {name: held for name, held in rank.work[-1].items() if name not in beside}
             if len(self.ranks) == 1:
                 for phase, seconds in self.run.phases.items():
                     if phase in work:
@@ -97,7 +117,10 @@ def run_trials(rehearsed: Sequence[RehearsedTrial], folder: Path, *, threads: in
     env = {"OMP_NUM_THREADS": str(threads), "WEFT_TIMEOUT": f"{LIMIT:g}", "WEFT_JOIN": f"{LIMIT:g}"}
     if run_workers(command, workers, env=env, say=lambda line: None, stall=LIMIT):
         raise WorkerLost(f"trial runs of {workers} worker{'s' if workers > 1 else ''} failed")
-    return [TrialRun(each.ranks, _measured(folder, n, workers)) for n, each in enumerate(rehearsed)]
+    return [
+        TrialRun(each.ranks, _measured(folder, n, workers), each.preparing, each.kind)
+        for n, each in enumerate(rehearsed)
+    ]
 
 
 def opened(resolved: Resolved, filled: float | None) -> tuple[Graph, Task]:
@@ -113,15 +136,23 @@ def _of(workers: int) -> Sequence[Mapping[str, Any]]:
 
 def _rehearsed(trial: Mapping[str, Any], workers: int, folder: Path) -> RehearsedTrial:
     data = {"name": "community", "degree": 10.0, **trial["data"]}
-    strategy = {"name": "halo", "partitioner": "hash"} if workers > 1 else {"name": "single"}
-    train = {"device": "cpu", "epochs": _EPOCHS}
+    strategy = trial.get("strategy", {"name": "halo", **_CUT}) if workers > 1 else _alone(trial)
+    train = {"device": "cpu", "epochs": trial.get("epochs", _EPOCHS), **trial.get("train", {})}
     told = {"recipe": {"data": data, "model": trial["model"], "strategy": strategy, "train": train}}
     resolved = resolve(Recipe(**told["recipe"]), workers=workers)
+    cost = cost_of(resolved.strategy)
+    more = {"preparing": cost.preparing(strategy, workers), "kind": trial.get("kind", "")}
     if workers == 1:
         graph, _ = opened(resolved, trial.get("filled"))
-        return RehearsedTrial({**told, "filled": trial.get("filled")}, rehearse(resolved, graph, workers=1))
+        ranks = rehearse(resolved, graph, workers=1)
+        return RehearsedTrial({**told, "filled": trial.get("filled")}, ranks, **more)
     parts = prepare_parts(resolved, folder, workers=workers)
-    return RehearsedTrial({**told, "parts": str(parts)}, rehearse(resolved, parts, workers=workers))
+    return RehearsedTrial({**told, "parts": str(parts)}, rehearse(resolved, parts, workers=workers), **more)
+
+
+def _alone(trial: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the strategy of a trial of one process; batches are made where they are timed."""
+    return {**trial["strategy"], "prepare": 0} if "strategy" in trial else {"name": "single"}
 
 
 def _measured(folder: Path, number: int, workers: int) -> MeasuredRun:

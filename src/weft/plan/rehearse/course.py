@@ -1,6 +1,6 @@
 """What a rank does one after the other in an epoch: work, calls that it begins, calls that it waits for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ CallName = tuple[Any, ...]
 """Names a call, the same for all ranks that make it."""
 BETWEEN = "other"
 """The phase of what is done between phases."""
+WAIT = "wait"
+"""The phase in which a batch is made, or waited for where threads make it."""
 
 
 @dataclass(frozen=True)
@@ -97,3 +99,13 @@ def work_by_phase(stretches: list[Stretch]) -> dict[str, CountedWork]:
     for each in stretches:
         found.setdefault(each.phase, CountedWork()).add(each.work)
     return found
+
+
+def note_draws(stretches: Sequence[Stretch]) -> None:
+    """Count what samplers do in the native core, where no operator is seen: the edges of each batch."""
+    made: Stretch | None = None
+    for each in stretches:
+        if each.phase == WAIT:
+            made = each
+        elif each.phase == "forward":
+            (made or each).work.drawn += each.work.edges

@@ -15,7 +15,7 @@ from weft.config import parameters
 from weft.events import Event
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
-from weft.plan.rehearse.course import Course, Stretch, work_by_phase
+from weft.plan.rehearse.course import Course, Stretch, note_draws, work_by_phase
 from weft.plan.rehearse.fakes import empty_graph, empty_shard, empty_weights, fake_mode
 from weft.plan.rehearse.stage import RehearsalStage
 from weft.plan.rehearse.watch import OperatorWatch
@@ -109,6 +109,8 @@ def _play(
             course.end_phase(event["name"], event["start"])
         elif event["event"] == "epoch":
             told.courses.append(course.take_epoch())
+            if strategies[resolved.strategy].in_batches:
+                note_draws(told.courses[-1])
             told.work.append(work_by_phase(told.courses[-1]))
         elif event["event"] == "traffic":
             told.epochs.append(event)

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Unpack
 
 from weft.config import Range, bind
 from weft.errors import RecipeError
+from weft.exchanges.accuracy import NOT_MEASURED, AccuracyCost
 from weft.graph.views import GraphView
 from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.buckets.chunks import Candidates
@@ -48,6 +49,7 @@ class Buckets(Strategy):
     hides_batches: ClassVar[bool] = True  # there are no messages that could show a pair
     on_workers: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     has_layers: ClassVar[bool] = False
     optimizers: ClassVar[tuple[str, ...]] = ("adagrad",)

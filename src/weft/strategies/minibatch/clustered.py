@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from weft.config import Range
 from weft.errors import RecipeError
+from weft.exchanges.accuracy import NOT_MEASURED, AccuracyCost
 from weft.graph.graph import Graph
 from weft.samplers.base import Batch
 from weft.samplers.cluster import cutting
@@ -133,6 +134,7 @@ class Clustered(Strategy):
 
     name: ClassVar[str] = "clustered"
     on_workers: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True
@@ -214,6 +216,7 @@ class Saint(Strategy):
 
     name: ClassVar[str] = "saint"
     on_workers: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True

@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from weft.config import Range
 from weft.errors import GraphError, InputError
+from weft.exchanges.accuracy import AccuracyCost
 from weft.graph.graph import Graph
 from weft.graph.message.block import Block
 from weft.layers.dropout import Dropout
@@ -45,6 +46,10 @@ class ControlVariate(Strategy):
 
     name: ClassVar[str] = "control_variate"
     on_workers: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        AccuracyCost(-0.18, 0.16, "cornell5, SAGE", "control_variate_cornell5", {"fanout": 2}),
+        AccuracyCost(-0.39, 0.11, "tolokers, GCN, ROC-AUC", "control_variate_tolokers", {"fanout": 2}),
+    )
     in_batches: ClassVar[bool] = True
     batching: "Histories"
 

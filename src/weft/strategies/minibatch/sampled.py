@@ -13,6 +13,7 @@ from torch import Tensor
 
 from weft.config import Range, bind
 from weft.errors import GraphError, RecipeError
+from weft.exchanges.accuracy import AccuracyCost
 from weft.graph.graph import Graph
 from weft.partitioners.base import partitioners
 from weft.samplers.base import samplers
@@ -69,6 +70,10 @@ class Sampled(Strategy):
     hides_batches: ClassVar[bool] = True
     on_workers: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
+        AccuracyCost(-1.77, 0.29, "cornell5, SAGE", "control_variate_cornell5", {"fanout": 2}),
+        AccuracyCost(-0.29, 0.16, "tolokers, GCN, ROC-AUC", "control_variate_tolokers", {"fanout": 2}),
+    )
     in_batches: ClassVar[bool] = True
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     rows_by_owner: ClassVar[bool] = True

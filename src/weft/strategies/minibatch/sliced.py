@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError
+from weft.exchanges.accuracy import NOT_MEASURED, AccuracyCost
 from weft.samplers.base import Batch, Sampler
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.stores.sliced import SlicedStore
@@ -48,6 +49,7 @@ class Sliced(Strategy):
 
     name: ClassVar[str] = "sliced"
     on_workers: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     batching: "Slices"

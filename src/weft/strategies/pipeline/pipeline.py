@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 from weft.config import Range
 from weft.errors import RecipeError
+from weft.exchanges.accuracy import NOT_MEASURED, AccuracyCost
 from weft.graph.parts.shard import Shard
 from weft.samplers.base import samplers
 from weft.samplers.workers.partitioned import on_workers
@@ -43,6 +44,7 @@ class Pipeline(Strategy):
     name: ClassVar[str] = "pipeline"
     on_workers: ClassVar[bool] = True
     elastic: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     takes_whole: ClassVar[bool] = False
     draws_from_whole: ClassVar[bool] = True

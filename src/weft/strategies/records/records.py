@@ -18,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from weft.comm.group import Group
 from weft.config import Range
 from weft.errors import GraphError, InputError, RecipeError
+from weft.exchanges.accuracy import NOT_MEASURED, AccuracyCost
 from weft.format import read_directory
 from weft.graph.graph import Graph
 from weft.graph.views import GraphView
@@ -68,6 +69,7 @@ class RecordTraining(Strategy):
     name: ClassVar[str] = "records"
     over: ClassVar[tuple[str, ...]] = ("nodes", "pairs")
     on_workers: ClassVar[bool] = True
+    score_costs: ClassVar[tuple[AccuracyCost, ...]] = NOT_MEASURED
     in_batches: ClassVar[bool] = True
     batching: "RecordBatches"
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+import weft
 from weft.code import name_of
 from weft.comm.failure import INTERRUPTED, JOB_PREFIX, is_worker, launched, seconds
 from weft.comm.group import Group
@@ -81,6 +82,7 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
         if place.out is not None:
             check_folder(Path(place.out), resume=place.resume)
         parts = prepare_resolved(resolved, folder if place.out is None else Path(place.out), workers=workers)
+        weft.check_room(resolved, parts, workers)
         _write_job(folder, {**described, "parts": str(parts.resolve())}, resolved, place)
         relay, errors = _Relay(folder, place), list[str]()
         env = {"WEFT_COMMAND": command_line()}
