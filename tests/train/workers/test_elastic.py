@@ -66,7 +66,17 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
 STRATEGIES = {
     "sequential": {"name": "sequential"},
     "sampled": {"name": "sampled", "fanout": [3, 3], "batch_size": 20},
-    "stale": {"name": "halo", "exchange": "stale"},  # keeps rows by part, which go by the checkpoint
+    "cached": {
+        "name": "sampled",
+        "fanout": [3, 3],
+        "batch_size": 20,
+        "store": {"name": "cached", "capacity": 0.4, "ranker": "frequency"},
+    },
+    # These keep rows by part, which go by the checkpoint.
+    "control_variate": {"name": "control_variate", "fanout": 2, "batch_size": 20},
+    "quantised": {"name": "halo", "exchange": {"name": "quantised", "bits": 4}},
+    "skip": {"name": "halo", "exchange": {"name": "skip", "interval": 2}},
+    "stale": {"name": "halo", "exchange": "stale"},
     "pipeline": {"name": "pipeline", "stages": 2, "fanout": [3, 3], "batch_size": 20, "micro_batches": 3},
     "late": {"name": "pipeline", "stages": [1, 1], "schedule": "1f1b", "fanout": [3, 3], "batch_size": 20},
     "learned": {"name": "halo", "embedding": {"width": 3}},

@@ -45,6 +45,7 @@ class ControlVariate(Strategy):
 
     name: ClassVar[str] = "control_variate"
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     in_batches: ClassVar[bool] = True
     batching: "Histories"
 
