@@ -1,7 +1,9 @@
 """Workers come and go while a run trains, real processes: losses and weights are those of a fixed run."""
 
+import random
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +193,25 @@ def test_workers_that_fail_in_many_ways_change_no_bit(tmp_path: Path) -> None:
         run.go_on(20)
         assert run.end() == 0, run.said
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["halo", "sampled", "pipeline"])
+def test_a_worker_that_is_killed_within_an_epoch_changes_no_bit(tmp_path: Path, name: str, seed: int) -> None:
+    """Nothing holds the run: the worker goes at whatever it is at, and another one comes in its place."""
+    sections = jobs.recipe(20, STRATEGIES.get(name), nodes=400)
+    clock = random.Random(f"{name} {seed}")
+    killed = clock.randrange(2)
+    with jobs.Elastic(tmp_path / "killed", sections, gate=2, restarts=1) as run:
+        run.after_epoch(2)
+        run.go_on(99)
+        time.sleep(0.2 * clock.random())
+        run.signal(killed, signal.SIGKILL)
+        assert run.end() == 0, run.said
+    assert [each["workers"] for each in run.generations()] == [[0, 1], [1 - killed, 2]]
+    assert [event["epoch"] for event in run.epochs()] == list(range(1, 21)), "none is lost, nor told twice"
+    assert jobs.came_to(tmp_path / "killed") == fixed(tmp_path / "fixed", sections)
 
 
 @pytest.mark.slow
