@@ -1,7 +1,12 @@
 """What ranks do in the tests of asynchrony, and one process that computes delayed updates in another way."""
 
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +16,14 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.graph.graph import Graph
 from weft.graph.parts.shard import make_shards
+from weft.strategies.asynchronous import interval_steps
 from weft.strategies.asynchronous.asynchronous import Asynchronous
+from weft.strategies.asynchronous.board import Board
 from weft.strategies.asynchronous.intervals import cut_rows
 from weft.strategies.base import Strategy
 from weft.strategies.halo.halo import Halo
 from weft.strategies.local import LocalGraph
+from weft.strategies.pipeline.stage_model import Weights
 from weft.train.model import adapt, build_model, ready
 
 EPOCHS = 7
@@ -29,6 +37,28 @@ def held(
     graph = adapt(graph_of(kind), layer).to(dtype=dtype)
     model = build_model(graph, layer, {"hidden": WIDTH, "layers": 2, "dropout": dropout}, seed=1)
     return graph, ready(model, device=torch.device("cpu"), dtype=dtype)
+
+
+class _LateBoard(Board):
+    """A board whose intervals are late now and then: they go on when no other can, or some time later."""
+
+    lateness = random.Random(0)
+
+    def enter(self, interval: int, epoch: int) -> tuple[int, Weights]:
+        begun = super().enter(interval, epoch)
+        if self.lateness.random() < 0.3:
+            with self._changed:
+                self._turns.wait(interval, (2**31, 0), lambda: True)
+            time.sleep(self.lateness.random() * 0.004)
+        return begun
+
+
+@contextmanager
+def late_intervals(seed: int) -> Iterator[None]:
+    """Have intervals be late at random."""
+    _LateBoard.lateness = random.Random(seed)
+    with patch.object(interval_steps, "Board", _LateBoard):
+        yield
 
 
 def whole(graph: Graph) -> LocalGraph:
@@ -122,7 +152,8 @@ def _replayed(group: Group, folder: Path) -> list[tuple[str, Any, Any]]:
                 replay=replay,
                 folder=place,
             )
-            runs.append(trained(made, model))
+            with late_intervals(group.rank):
+                runs.append(trained(made, model))
             group.barrier()
         found.append((f"replay, s = {staleness}", runs[1], runs[0]))
     return found

@@ -292,7 +292,10 @@ class Strategy:
         """
         self._ranked = None
         take_epoch(self, model, optimizer, between)
-        return self.total(self.tally.sum) / max(self.tally.count, 1)
+        loss = self.total(self.tally.sum) / max(self.tally.count, 1)
+        if not int(self.clock[2]):
+            self.batching.epoch_ended(loss)
+        return loss
 
     def end_step(self) -> None:
         """Note that backward is done."""

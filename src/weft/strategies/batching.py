@@ -62,6 +62,9 @@ class Batching:
     def end_step(self) -> None:
         """Note that backward is done."""
 
+    def epoch_ended(self, loss: float) -> None:
+        """Note the loss of an epoch that is over, the same on all workers."""
+
     def settle(self) -> None:
         """Wait for what was begun, where an epoch is left between two steps."""
 
@@ -110,6 +113,13 @@ class Batching:
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
+
+    def run_state(self) -> dict[str, Any]:
+        """Return what is the run's, the same on all workers, as JSON can hold it."""
+        return {}
+
+    def load_run_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `run_state` gave; nothing where a run of before kept nothing."""
 
     def close(self) -> None:
         """Let go of what was opened."""

@@ -1,12 +1,13 @@
 """Intervals compute what one process does where nothing is old, and delayed updates where something is."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from asynchronous_jobs import delayed, far, held, on_ranks, trained, whole
+from asynchronous_jobs import delayed, far, held, late_intervals, on_ranks, trained, whole
 from ranks import run_ranks
 
 import weft
@@ -73,6 +74,20 @@ def test_a_free_run_in_which_nobody_is_late_reads_nothing_old(layer: str, stalen
     _, model = held("hub", layer, torch.float32)
     free = Asynchronous(whole(graph), seed=3, intervals=4, form="free", staleness=staleness)
     assert same(trained(free, model), expected)
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_whoever_is_late_nothing_is_read_that_is_older_than_the_bound(staleness: int, tmp_path: Path) -> None:
+    oldest = 0
+    for seed in range(3):
+        graph, model = held("hub", "gat", torch.float32)
+        given: dict[str, Any] = {"form": "free", "staleness": staleness, "intervals": 4, "seed": seed}
+        with late_intervals(seed):
+            trained(Asynchronous(whole(graph), folder=tmp_path / str(seed), **given), model)
+        lines = (tmp_path / str(seed) / "order" / "rank-0.jsonl").read_text().splitlines()[1:]
+        reads = [event for event in map(json.loads, lines) if event[0] == "read"]
+        oldest = max(oldest, *(event[2] - min(event[3]) for event in reads))
+    assert oldest == max(staleness, 1)
 
 
 def test_another_order_than_the_own_is_refused(tmp_path: Path) -> None:

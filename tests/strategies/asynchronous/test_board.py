@@ -32,14 +32,14 @@ def test_rows_are_those_of_their_epoch_and_ages_are_told() -> None:
     assert board.take_ages() == {}
 
 
-@pytest.mark.parametrize("free", [False, True])
-def test_what_is_forgotten_can_not_be_asked_for(free: bool) -> None:
-    board, key = board_of(2, free=free), RowsKey("features", 0, 1)
+@pytest.mark.parametrize(("staleness", "free", "oldest"), [(2, False, 2), (2, True, 2), (0, True, 1)])
+def test_what_is_forgotten_can_not_be_asked_for(staleness: int, free: bool, oldest: int) -> None:
+    board, key = board_of(staleness, free=free), RowsKey("features", 0, 1)
     weights: dict[str, Tensor] = {}
     for epoch in range(6):
         board.put(key, epoch, torch.tensor([epoch]))
         board.publish(epoch + 1, weights)
-    least = 6 - (3 if free else 2)
+    least = 6 - oldest
     assert sorted(board.rows[key]) == [*range(least, 6)]
     assert sorted(board.versions) == [*range(least, 7)]
 

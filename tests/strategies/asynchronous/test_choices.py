@@ -27,8 +27,11 @@ def test_a_free_run_reads_the_newest_and_waits_for_none_but_those_too_old() -> N
     newest = Newest(1)
     assert newest.rows(0, 0, 0, [[], [0]]) is None
     assert newest.rows(0, 3, 0, [[1, 2], [4]]) == [2, 4]
-    assert newest.rows(0, 3, 0, [[0], [4]]) is None
-    assert newest.rows(0, 3, 0, [[1], [4]]) == [1, 4]
+    assert newest.rows(0, 3, 0, [[1], [4]]) is None
+    assert newest.rows(0, 3, 0, [[2], [4]]) == [2, 4]
+    assert Newest(2).rows(0, 3, 0, [[1], [4]]) == [1, 4]
+    assert Newest(0).rows(0, 3, 0, [[2], [3]]) == [2, 3], "who comes first mixes two epochs"
+    assert Newest(0).rows(0, 3, 0, [[1], [3]]) is None
 
 
 def test_an_epoch_begins_once_the_weights_have_seen_all_but_the_last_few() -> None:

@@ -3,22 +3,21 @@
 from threading import Event
 from typing import Any
 
-import pytest
 import torch
 from halo_jobs import graph_of
 
-from weft.errors import RecipeError
 from weft.graph.parts.shard import Shard, make_shards
 from weft.samplers.loader import PreparingPool
 from weft.strategies.minibatch.neighbours import DrawSettings
-from weft.strategies.pipeline.micro_batches import Growth, MicroBatches, OwnBatches
+from weft.strategies.pipeline.growth import BatchSize, Growth
+from weft.strategies.pipeline.micro_batches import MicroBatches, OwnBatches
 
 
 def batches(fanout: list[int], **options: Any) -> MicroBatches:
     graph = graph_of("directed")
     shard = Shard.merge(make_shards(graph, (torch.arange(graph.num_nodes) % 2).int()))
     drawing = DrawSettings("neighbor", {"seed": 3}, batch_size=10, threads=0)
-    given = {"micro": 3, "growth": None, "features": True} | options
+    given = {"micro": 3, "sizes": BatchSize(10, None), "features": True} | options
     return MicroBatches(shard, torch.arange(25), fanout, drawing, **given)
 
 
@@ -46,12 +45,10 @@ def test_a_later_stage_draws_the_last_blocks_of_what_the_first_draws() -> None:
 
 
 def test_batches_grow_with_epochs_up_to_the_most() -> None:
-    made = batches([2], growth=Growth.of({"every": 2, "factor": 1.5, "most": 20}))
+    growth = Growth.of({"every": 2, "factor": 1.5, "most": 20})
+    made = batches([2], sizes=BatchSize(10, growth))
     assert [made.seek(epoch) for epoch in (0, 1, 2, 4, 9)] == [3, 3, 2, 2, 2]
     assert made.loader.batch_size == 20
-    assert Growth.of(None) is None
-    with pytest.raises(RecipeError, match="give every"):
-        Growth.of({"factor": 2.0})
 
 
 def test_a_worker_knows_which_of_its_micro_batches_are_made() -> None:

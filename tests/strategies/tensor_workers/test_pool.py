@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 import torch
 import torch.nn.functional as F
+from near_workers import NearWorker
 
+from weft.strategies.tensor_workers import deadlines, process_worker
 from weft.strategies.tensor_workers import pool as pools
-from weft.strategies.tensor_workers import process_worker
 from weft.strategies.tensor_workers.frames import Frame
 from weft.strategies.tensor_workers.pool import TensorPool
 
@@ -127,4 +128,49 @@ def test_nobody_waits_while_the_end_of_a_worker_is_looked_into() -> None:
     worker.known.set()
     with pytest.raises(pools.TrainingError, match="end before they begin: no room"):
         product(pool)
+    pool.close()
+
+
+class Lossy:
+    """Whose tries at tasks fail: by place among all tries a worker is lost, or late until it may answer."""
+
+    def __init__(self, lost: set[int], late: set[int]) -> None:
+        self.lost, self.late, self.tries = lost, late, 0
+        self.may_answer = threading.Event()
+
+    def before(self, task: Frame) -> None:
+        place, self.tries = self.tries, self.tries + 1
+        if place in self.lost:
+            raise ConnectionError("gone")
+        if place in self.late:
+            self.may_answer.wait(20)
+
+
+@pytest.mark.parametrize(("lost", "late"), [(set(), set()), ({0}, set()), ({0, 1, 4}, set()), ({1}, {3})])
+def test_each_relaunch_is_counted_once(
+    lost: set[int], late: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "FIRST", 30.0)
+    failing = Lossy(lost, late)
+    pool = TensorPool(2, lambda: NearWorker(failing.before))
+    usual, expected_tries = pool.deadlines.of, 3 + len(lost) + len(late)
+
+    def of(name: str) -> float:  # that of a try that is late is over at once, but only once
+        over = failing.tries - 1 in late and pool.counts.relaunched < expected_tries - 3
+        return 0.0 if over else usual(name)
+
+    monkeypatch.setattr(pool.deadlines, "of", of)
+    expected = F.linear(ROWS, WEIGHT, BIAS)
+    for _ in range(3):
+        assert torch.equal(product(pool), expected)
+    counts = pool.take_counts()
+    assert failing.tries == expected_tries
+    assert counts["tasks"] == 3
+    assert counts["lost"] == len(lost)
+    assert counts["relaunched"] == len(lost) + len(late)
+    failing.may_answer.set()
+    deadline = time.monotonic() + 10
+    while pool.take_counts()["late"] < len(late) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert pool.take_counts()["late"] == len(late)
     pool.close()

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import threading
 from contextlib import suppress
@@ -10,8 +11,12 @@ from typing import Any
 import pytest
 import torch
 from asynchronous_jobs import far, held, trained, whole
+from near_workers import NearWorker
 
 from weft.strategies.asynchronous.asynchronous import Asynchronous
+from weft.strategies.tensor_workers import tensor_workers
+from weft.strategies.tensor_workers.pool import TensorPool
+from weft.strategies.tensor_workers.tuning import Tuning
 
 GIVEN: dict[str, Any] = {"seed": 3, "intervals": 3, "staleness": 1}
 
@@ -48,6 +53,28 @@ def test_products_are_made_elsewhere_with_the_same_numbers() -> None:
     # two layers, three intervals, seven epochs, forward and backward
     assert told["tasks"]["tasks"] == 2 * 3 * 7 * 2
     assert told["tasks"]["lost"] == 0
+
+
+def test_a_number_that_is_looked_for_is_found_while_the_run_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    had: list[int] = []
+    resize = TensorPool.resize
+
+    def noted(pool: TensorPool, count: int) -> None:
+        had.append(count)
+        resize(pool, count)
+
+    monkeypatch.setattr(tensor_workers, "ProcessWorker", NearWorker)
+    monkeypatch.setattr(TensorPool, "resize", noted)
+    monkeypatch.setattr(Tuning, "best", lambda tuning: 1)  # the clock would settle it
+    expected, _ = run("gat", 0, epochs=20)
+    had.clear()
+    found, told = run("gat", "auto", epochs=20)
+    assert far(found, expected) < 1e-12
+    assert had == [0, 1, 2, 1], "none to begin with; more; and one of two leaves"
+    assert told["tasks"]["workers"] == 1
+    # two layers, three intervals, forward and backward: but for the epochs without
+    assert 2 * 3 * 2 * 15 < told["tasks"]["tasks"] < 2 * 3 * 2 * 20
+    assert re.fullmatch(r"An epoch took .* with 0, .* with 1, .* with 2: 1 stays\.", told["tasks"]["tuned"])
 
 
 def harm(strategy: Any, over: threading.Event) -> None:

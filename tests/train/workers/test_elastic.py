@@ -1,7 +1,9 @@
 """Workers come and go while a run trains, real processes: losses and weights are those of a fixed run."""
 
+import random
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +68,17 @@ def test_two_workers_become_four_and_three_and_one_is_killed(tmp_path: Path) -> 
 STRATEGIES = {
     "sequential": {"name": "sequential"},
     "sampled": {"name": "sampled", "fanout": [3, 3], "batch_size": 20},
-    "stale": {"name": "halo", "exchange": "stale"},  # keeps rows by part, which go by the checkpoint
+    "cached": {
+        "name": "sampled",
+        "fanout": [3, 3],
+        "batch_size": 20,
+        "store": {"name": "cached", "capacity": 0.4, "ranker": "frequency"},
+    },
+    # These keep rows by part, which go by the checkpoint.
+    "control_variate": {"name": "control_variate", "fanout": 2, "batch_size": 20},
+    "quantised": {"name": "halo", "exchange": {"name": "quantised", "bits": 4}},
+    "skip": {"name": "halo", "exchange": {"name": "skip", "interval": 2}},
+    "stale": {"name": "halo", "exchange": "stale"},
     "pipeline": {"name": "pipeline", "stages": 2, "fanout": [3, 3], "batch_size": 20, "micro_batches": 3},
     "late": {"name": "pipeline", "stages": [1, 1], "schedule": "1f1b", "fanout": [3, 3], "batch_size": 20},
     "learned": {"name": "halo", "embedding": {"width": 3}},
@@ -181,6 +193,25 @@ def test_workers_that_fail_in_many_ways_change_no_bit(tmp_path: Path) -> None:
         run.go_on(20)
         assert run.end() == 0, run.said
     assert jobs.came_to(tmp_path / "moved") == fixed(tmp_path / "fixed", sections)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["halo", "sampled", "pipeline"])
+def test_a_worker_that_is_killed_within_an_epoch_changes_no_bit(tmp_path: Path, name: str, seed: int) -> None:
+    """Nothing holds the run: the worker goes at whatever it is at, and another one comes in its place."""
+    sections = jobs.recipe(20, STRATEGIES.get(name), nodes=400)
+    clock = random.Random(f"{name} {seed}")
+    killed = clock.randrange(2)
+    with jobs.Elastic(tmp_path / "killed", sections, gate=2, restarts=1) as run:
+        run.after_epoch(2)
+        run.go_on(99)
+        time.sleep(0.2 * clock.random())
+        run.signal(killed, signal.SIGKILL)
+        assert run.end() == 0, run.said
+    assert [each["workers"] for each in run.generations()] == [[0, 1], [1 - killed, 2]]
+    assert [event["epoch"] for event in run.epochs()] == list(range(1, 21)), "none is lost, nor told twice"
+    assert jobs.came_to(tmp_path / "killed") == fixed(tmp_path / "fixed", sections)
 
 
 @pytest.mark.slow

@@ -30,8 +30,8 @@ class Asynchronous(Strategy):
 
     A worker cuts its rows into `intervals`. `form` deterministic reads rows and weights of exactly
     `staleness` epochs before, so a run gives the same bits twice; 0 waits for this epoch's. `form` free
-    reads what is there, as Dorylus does, with intervals at most `staleness` epochs apart; the order in which
-    it read is left in the folder `order` of the run, and `replay` of such a folder gives the same bits again.
+    reads what is there, as Dorylus does, at most `staleness` epochs old (1 with 0); the order in which it
+    read is left in the folder `order` of the run, and `replay` of such a folder gives the same bits again.
     `form` sync ends every layer together and is halo itself. `tensor_workers` processes without state
     multiply rows with weights for each worker, as Dorylus's lambdas do; auto tries some numbers and may keep
     none. `tensor_engine` ray has them be actors of the Ray at `ray_address`, HOST:PORT, or of one that is

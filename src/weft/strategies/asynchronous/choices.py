@@ -4,9 +4,9 @@ All forms stand behind one gate: an interval begins epoch e when the weights hav
 intervals before epoch e - s, so no two are further than s epochs apart. Behind it they differ:
 
 - `Exactly` reads rows of epoch e - s and weights that have seen e - s epochs: a function of the recipe alone.
-- `Newest` reads what is there, as Dorylus does: rows of an interval that is s epochs behind and has not come
-  to this layer yet are those of its epoch before, so a row may be s + 1 epochs old. Who is behind goes first,
-  and weights are chosen when an interval begins to compute: what is old is so because someone is late.
+- `Newest` reads what is there, as Dorylus does, but nothing older than s epochs: who would read rows of an
+  interval that is s epochs behind waits until it has come to this layer. Who is behind goes first, and
+  weights are chosen when an interval begins to compute: what is old is so because someone is late.
 - `Replayed` reads what a run that is told in a file read.
 """
 
@@ -17,6 +17,16 @@ from weft.errors import FormatError, TrainingError
 from weft.strategies.asynchronous.order import Order
 
 Epochs = Sequence[int]
+
+
+def oldest_of(staleness: int) -> int:
+    """Return the age in epochs that no row may exceed which is read where nobody waits for the newest.
+
+    Who begins epoch e knows that all have ended epoch e - s - 1. Whoever is furthest behind, in epoch m, asks
+    for rows of epoch m - s at least, and all have made those of m - 1: with s >= 1 it never waits, so waiting
+    ends. With s = 0 all are in one epoch, and whoever comes to a layer first reads rows of the epoch before.
+    """
+    return max(staleness, 1)
 
 
 class Choice(Protocol):
@@ -62,10 +72,10 @@ class Newest:
     fresh = True
 
     def __init__(self, staleness: int) -> None:
-        self.staleness, self.oldest = staleness, staleness + 1
+        self.staleness, self.oldest = staleness, oldest_of(staleness)
 
     def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
-        """Return the newest of each; wait for what is made, and still on its way from another worker."""
+        """Return the newest of each; wait for what would be too old, or is still on its way."""
         newest = [max(held, default=-1) for held in there]
         return newest if all(one >= max(0, epoch - self.oldest) for one in newest) else None
 
@@ -80,7 +90,7 @@ class Replayed:
     fresh = False
 
     def __init__(self, order: Order, staleness: int) -> None:
-        self.order, self.oldest = order, staleness + 1
+        self.order, self.oldest = order, oldest_of(staleness)
 
     def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
         """Return what this read of the epoch gave then, once all of it is there."""

@@ -46,6 +46,7 @@ class ControlVariate(Strategy):
 
     name: ClassVar[str] = "control_variate"
     on_workers: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     score_costs: ClassVar[tuple[AccuracyCost, ...]] = (
         AccuracyCost(-0.18, 0.16, "cornell5, SAGE", "control_variate_cornell5", {"fanout": 2}),
         AccuracyCost(-0.39, 0.11, "tolokers, GCN, ROC-AUC", "control_variate_tolokers", {"fanout": 2}),

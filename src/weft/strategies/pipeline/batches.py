@@ -1,6 +1,6 @@
 """Steps of a pipeline: which micro-batches go through it before it is empty, and what is told of them."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +14,8 @@ from weft.strategies.layout import Layout
 from weft.strategies.minibatch.batch_source import train_ids
 from weft.strategies.minibatch.neighbourhoods import fanouts_of
 from weft.strategies.minibatch.neighbours import DrawSettings
-from weft.strategies.pipeline.micro_batches import Growth, MicroBatches, OwnBatches
+from weft.strategies.pipeline.growth import BatchSize, Growth
+from weft.strategies.pipeline.micro_batches import MicroBatches, OwnBatches
 from weft.strategies.pipeline.plan import StagePlan
 from weft.strategies.pipeline.planner import LayerCosts
 from weft.strategies.pipeline.profile import measured
@@ -57,7 +58,7 @@ class StagedBatches(Batching):
     ) -> None:
         super().__init__(shared, layout)
         self.plan, self.flow, self.drawing, self.fanout = plan, flow, drawing, fanout
-        self.growth, self.whole = growth, whole
+        self.sizes, self.whole = BatchSize(drawing.batch_size, growth), whole
         plan.measure = self._measured
         self._seeds: Tensor | None = None
         self._batches: MicroBatches | None = None
@@ -111,7 +112,7 @@ class StagedBatches(Batching):
             fanouts_of(self.fanout, self._hops)[:reach],
             self.drawing,
             micro=micro,
-            growth=self.growth,
+            sizes=self.sizes,
             features=features,
         )
 
@@ -172,11 +173,25 @@ class StagedBatches(Batching):
         self._story.add(record, len(round_.counts), self._run.versions.most)
         return torch.tensor(record.loss / max(round_.total, 1), dtype=torch.float64), round_.total
 
-    # What is told
+    def epoch_ended(self, loss: float) -> None:
+        """Have batches grow where the loss stays."""
+        self.sizes.epoch_ended(loss)
+
+    # What is told, and kept
+
+    def run_state(self) -> dict[str, Any]:
+        """Return how long the loss has stayed."""
+        return self.sizes.state()
+
+    def load_run_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.sizes.load_state(state)
 
     def epoch_fields(self) -> dict[str, Any]:
         """Return how the last epoch went through the stages; called by all workers."""
         if self._story is None:
             return {}
         told = self._story.told(self.flow.schedule, self.flow.versions, self.flow.recompute)
-        return {"pipeline": {**told, **self.plan.told}}
+        assert self._batches is not None, "begin_epoch makes them"
+        size = self._batches.loader.batch_size
+        return {"pipeline": {**told, "batch_size": size, **self.plan.told}}

@@ -6,46 +6,20 @@ first alone. A micro-batch is a share of the seeds of a step with a neighbourhoo
 same sample and the same dropout in all of a step.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from weft.comm.group import Group
-from weft.config import Range, bind
-from weft.errors import RecipeError
 from weft.graph.parts.shard import Shard
 from weft.samplers.base import Batch
 from weft.samplers.loader import Loader, PreparingPool
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.strategies.minibatch.neighbours import DrawSettings
-
-
-@dataclass(frozen=True)
-class Growth:
-    """A batch size that grows: by `factor` after each `every` epochs, up to `most`."""
-
-    every: Annotated[int, Range(least=1)]
-    factor: Annotated[float, Range(least=1)] = 2.0
-    most: Annotated[int, Range(least=1)] | None = None
-
-    @staticmethod
-    def of(given: Mapping[str, Any] | None) -> "Growth | None":
-        """Return what the table of a recipe says, checked."""
-        if given is None:
-            return None
-        if "every" not in given:
-            raise RecipeError("strategy.grow: after how many epochs? give every, as {every = 10, factor = 2}")
-        made: Growth = Growth(**bind(Growth, given, "strategy.grow"))
-        return made
-
-    def size(self, first: int, epoch: int) -> int:
-        """Return the batch size of an epoch, from that of the first; no later one is smaller."""
-        grown = int(first * self.factor ** (epoch // self.every))
-        return max(first, grown if self.most is None else min(grown, self.most))
+from weft.strategies.pipeline.growth import BatchSize
 
 
 class NoFeatures:
@@ -66,20 +40,19 @@ class MicroBatches:
         drawing: DrawSettings,
         *,
         micro: int,
-        growth: Growth | None,
+        sizes: BatchSize,
         features: bool,
     ) -> None:
         options = {"kind": drawing.kind, **drawing.options}
         source = None if features else NoFeatures()
         self.sampler = PartitionedSampler(shard, Group.alone(), list(fanout), features=source, **options)
         self.loader = Loader(self.sampler, seeds.sort().values, batch_size=drawing.batch_size, threads=0)
-        self.first, self.growth, self.micro, self.threads = drawing.batch_size, growth, micro, drawing.threads
+        self.sizes, self.micro, self.threads = sizes, micro, drawing.threads
         self._typed = len(shard.node_types) > 1
 
     def seek(self, epoch: int) -> int:
         """Go to an epoch, and return how many steps it has."""
-        size = self.first if self.growth is None else self.growth.size(self.first, epoch)
-        self.loader.batch_size = size
+        self.loader.batch_size = self.sizes.of(epoch)
         return len(self.loader)
 
     def shares(self, epoch: int, step: int) -> list[Tensor]:

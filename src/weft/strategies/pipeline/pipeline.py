@@ -16,7 +16,7 @@ from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbours import DrawSettings
 from weft.strategies.minibatch.sampled import check_sampler
 from weft.strategies.pipeline.batches import StagedBatches, StageFlow
-from weft.strategies.pipeline.micro_batches import Growth
+from weft.strategies.pipeline.growth import Growth
 from weft.strategies.pipeline.plan import StagePlan
 from weft.strategies.pipeline.planner import PlanName
 from weft.strategies.pipeline.schedules import ScheduleName
@@ -37,8 +37,9 @@ class Pipeline(Strategy):
     1f1b updates after each batch, while others are in flight: backward uses the weights of forward, by
     `versions` stash each stage's newest, by vertical those of the first stage. `recompute` runs forward again
     in backward instead of keeping rows. `fanout`, `batch_size`, `sampler` and `prepare` are as of sampled;
-    `grow`, {every = 10, factor = 2.0, most = 8192}, has batches grow with epochs. Each stage draws its own
-    blocks from the whole graph; rows and their gradients travel alone. Evaluation is exact.
+    `grow`, {every = 10, factor = 2.0, most = 8192}, has batches grow with epochs; {patience = 5}, after so
+    many without a smaller loss. Each stage draws its own blocks from the whole graph; rows and their
+    gradients travel alone. Evaluation is exact.
     """
 
     name: ClassVar[str] = "pipeline"

@@ -143,6 +143,7 @@ class Saver:
             "recipe": self.folder.recipe,
             "optimizer": rest,
             "schedule": self.schedule.state(),
+            "batches": self.strategy.batching.run_state(),
             "loss_scale": self.strategy.loss_scale.state() if self.strategy.loss_scale else None,
             "best": asdict(progress.best),
             "loss": progress.loss,
@@ -170,6 +171,7 @@ class Saver:
         held = self.strategy.reducer.own_state(self.optimizer, saved.tensors["optimizer"])
         restore_optimizer(self.optimizer, held, saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
+        self.strategy.batching.load_run_state(saved.state.get("batches", {}))
         if self.strategy.loss_scale is not None:
             self.strategy.loss_scale.restore(saved.state["loss_scale"])
         loss = math.nan if saved.state["loss"] is None else float(saved.state["loss"])
