@@ -87,10 +87,14 @@ def _edges(graph: Any, num_nodes: int, path: Path) -> NDArray[np.int64]:
     if not isinstance(graph, dict) or not all(isinstance(row, list) for row in graph.values()):
         raise FormatError(f"{path}: expected a dictionary of neighbour lists")
     lengths = [len(row) for row in graph.values()]
+    if sum(lengths) > path.stat().st_size:  # one list can be named as that of many nodes
+        raise FormatError(f"{path}: {sum(lengths):,} neighbours, far more than its bytes can tell")
+    if not all(type(node) is int for nodes in (graph, *graph.values()) for node in nodes):
+        raise FormatError(f"{path}: node ids must be whole numbers")
     try:
         src = np.repeat(np.array(list(graph), np.int64), lengths)
         dst = np.array([node for row in graph.values() for node in row], np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except OverflowError as error:
         raise FormatError(f"{path}: node ids must be whole numbers ({error})") from error
     if len(dst) and (min(src.min(), dst.min()) < 0 or max(src.max(), dst.max()) >= num_nodes):
         raise FormatError(f"{path}: node ids must lie in 0 … {num_nodes - 1}")
