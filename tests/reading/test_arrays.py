@@ -139,3 +139,12 @@ def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch:
     for thread in threads:
         thread.join()
     assert most == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", ["(True,)", "(False, 3)"])
+def test_sizes_that_are_no_whole_numbers_are_refused(tmp_path: Path, shape: str) -> None:
+    np.save(tmp_path / "a.npy", np.ones(1))
+    raw = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(raw.replace(b"(1,), }" + b" " * 8, f"{shape}, }}".encode().ljust(15)))
+    with pytest.raises(FormatError, match=r"a\.npy: says it has the shape"):
+        read_npy(tmp_path / "a.npy")

@@ -12,16 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import expect_rows, naming
+from weft.datasets.foreign_files import expect_nodes, expect_rows, naming
 from weft.datasets.npz import sparse_features
 from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 from weft.reading.arrays import Array
-from weft.reading.bounds import expect_room
 
 NUM_VALIDATION = 500  # the public split: the 500 nodes after the training nodes
-_NODE_BYTES = 64  # what lengths, pointers, labels and masks take: an id of the test file says how many nodes
 
 
 @formats.add("planetoid")
@@ -46,8 +44,7 @@ def planetoid(path: Path, *, dataset: str | None = None) -> Graph:
                 f"{folder / stem}.{part}: expected a CSR matrix, got {type(parts[part]).__name__}"
             )
     num_train, num_known = parts["x"].shape[0], parts["allx"].shape[0]
-    num_nodes = max(num_known, int(test_ids.max()) + 1)
-    expect_room(_NODE_BYTES * num_nodes, folder / f"{stem}.test.index", f"a graph of {num_nodes:,} nodes")
+    num_nodes = expect_nodes(max(num_known, int(test_ids.max()) + 1), folder / f"{stem}.test.index")
     expect_rows(test_ids, parts["tx"].shape[0], folder / f"{stem}.test.index", "row of tx")
     rows = np.concatenate([np.arange(num_known), test_ids])
     with naming(folder / stem):

@@ -66,7 +66,11 @@ def read_header(file: IO[bytes], where: Path | str) -> Header:
             raise FormatError(
                 f"{where}: holds {told}, which weft never opens; only numbers and words are read"
             )
-        if any(size < 0 for size in shape) or math.prod(shape) * max(dtype.itemsize, 1) >= 2**62:
+        # True is 1 in Python, in the text of a header, too.
+        if (
+            any(type(size) is not int or size < 0 for size in shape)
+            or math.prod(shape) * max(dtype.itemsize, 1) >= 2**62
+        ):
             raise FormatError(f"{where}: says it has the shape {shape}, which no array has")
         return Header(tuple(shape), fortran, dtype, file.tell())
 
