@@ -241,8 +241,8 @@ def _make(constructor: Any, arguments: tuple[Any, ...]) -> Any:
         case _Name("dtype" | "csr" | "ndarray" as word):
             return _Object(word, arguments)
     # A value is not shown: of a few bytes that name each other, its text may be of any length.
-    word = constructor.word if isinstance(constructor, _Name) else "what is no constructor"
-    raise _Refused(f"calls {word} in a way that no array needs")
+    called = constructor.word if isinstance(constructor, _Name) else "what is no constructor"
+    raise _Refused(f"calls {called} in a way that no array needs")
 
 
 def _finished(value: Any) -> Any:
