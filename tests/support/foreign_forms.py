@@ -183,6 +183,9 @@ def learned_run(path: Path) -> Path:
         "train": {"epochs": 1, "rows_optimizer": "adam"},
     }
     run_recipe(make_recipe(told), Place(out=path / "r"))
+    for file in (path / "r").iterdir():
+        if file.is_file() and file.name != "run.json":
+            file.unlink()
     return path / "r"
 
 
