@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from weft.errors import FormatError
 from weft.placing import PARTIAL, move_into_place, sync_directory, tidy_after_killed_writers, writer_tag
-from weft.reading.arrays import read_header
+from weft.reading.arrays import expect_characters, read_header
 from weft.reading.json_values import Each, WholeNumber, expect_shape, read_json
 from weft.reading.mapped import map_values, remember
 
@@ -365,7 +365,10 @@ def _read_array(folder: Path, name: str, entry: Mapping[str, Any], verify: bool)
     order: Any = "F" if header.fortran else "C"
     if needed == offset:  # an empty range cannot be mapped
         return np.empty(shape, dtype, order)
-    return remember(map_values(path, dtype, shape, offset, order))
+    values = map_values(path, dtype, shape, offset, order)
+    if verify:
+        expect_characters(values, path)
+    return remember(values)
 
 
 def _check_file(folder: Path, name: str, entry: Mapping[str, Any], verify: bool) -> Path:

@@ -6,9 +6,13 @@ import os
 
 # The standard serializer makes the files under test; weft itself only ever parses them.
 import pickle
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import opcode_programs
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
@@ -116,6 +120,58 @@ def same_places(count: int) -> bytes:
     return b"\x80\x02}(" + keys + b"u."
 
 
+def text(word: str) -> bytes:
+    return b"X" + len(word).to_bytes(4, "little") + word.encode()
+
+
+def number(value: int) -> bytes:
+    return b"\x8a\x06" + value.to_bytes(6, "little")
+
+
+def doubled(times: int) -> bytes:
+    """Return a tuple of twice a tuple of twice …: a few bytes, whose hash or text takes 2 ** times steps."""
+    return b"\x80\x04)" + b"q\x00h\x00\x86" * times
+
+
+BYTE, ARRAY = b"cnumpy\ndtype\n" + text("u1") + b"\x85R", b"cnumpy.core.numeric\n_frombuffer\n"
+
+
+def zeros(count: int) -> bytes:
+    """Return an array whose values are a number: as many bytes would be made of it."""
+    return b"\x80\x04" + ARRAY + b"(" + number(count) + BYTE + number(count) + b"\x85" + text("C") + b"tR."
+
+
+def many_arrays(times: int) -> bytes:
+    """Return arrays of the same bytes that may change: each copied them."""
+    held = b"\x96" + (50_000).to_bytes(8, "little") + b"a" * 50_000 + b"q\x00" + BYTE + b"q\x01" + ARRAY
+    call = b"h\x02(h\x00h\x01h\x04h\x03tR"
+    rest = b"q\x02" + text("C") + b"q\x03" + number(50_000) + b"\x85q\x04" + call * times
+    return b"\x80\x05(" + held + rest + b"t."
+
+
+def long_calls(count: int, times: int) -> bytes:
+    """Return calls with the same, many arguments: their time was the product."""
+    call = b"ccollections\ndefaultdict\nh\x00R"
+    return b"\x80\x02((" + b"N" * count + b"tq\x00" + call * times + b"t."
+
+
+def far_notes(count: int) -> bytes:
+    """Return values noted at places that all have the same hash."""
+    return b"N" + b"".join(b"p%d\n" % (place * (2**61 - 1)) for place in range(1, count)) + b"."
+
+
+HUGE_MATRIX = (
+    b"cscipy.sparse.csr\ncsr_matrix\n)R}("
+    + b"".join(
+        text(name) + ARRAY + b"(C\x01a" + BYTE + b"K\x01\x85" + text("C") + b"tR"
+        for name in ("indptr", "indices", "data")
+    )
+    + text("_shape")
+    + (b"L" + b"9" * 400 + b"L\n") * 2
+    + b"\x86ub."
+)
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -123,13 +179,40 @@ def same_places(count: int) -> bytes:
         (b"\x80\x02}(\x8a\xff" + b"\x7f" * 255 + b"K\x00u.", "has a number of 2039 bits as a key"),
         (much_of_little(3000), "makes far more of its strings than it holds"),
         (same_places(20_000), "has a number of .* bits as a key"),
+        (b"\x80\x04)" + b"\x85" * 200_000 + text("x") + b"\x93.", "asks for a name that is no text"),
+        (doubled(40) + text("x") + b"\x93.", "asks for a name that is no text"),
+        (doubled(24) + b")R.", "calls what is no constructor in a way that no array needs$"),
+        (zeros(2 << 30), "holds an array whose values are no bytes"),
+        (many_arrays(2000), "makes far more of its strings than it holds"),
+        (long_calls(10_000, 100), "calls with other arguments than a few"),
+        (far_notes(20_000), "notes a value at a place far beyond"),
+        (b"c" + b"a" * 1000 + b"\n" + b"b" * 1000 + b"\n.", "asks for a{100}.b{99}, which"),
+        (HUGE_MATRIX, "numbers of rows and columns are none"),
     ],
-    ids=["deep", "long", "much", "collisions"],
+    ids=[
+        *("deep", "long", "much", "collisions", "deep name", "doubled name", "doubled constructor", "zeros"),
+        *("copies", "long calls", "far notes", "long name", "huge matrix"),
+    ],
 )
 def test_small_files_cannot_take_much_time_or_memory(tmp_path: Path, content: bytes, told: str) -> None:
     (tmp_path / "f").write_bytes(content)
     with pytest.raises(FormatError, match=told):
         read_opcodes(tmp_path / "f")
+
+
+def test_programs_that_name_their_own_values_are_read_or_refused(tmp_path: Path) -> None:
+    assert opcode_programs.read_programs(0, 300, 4, tmp_path / "f") > 20
+
+
+@pytest.mark.slow
+def test_many_programs_take_little_time_and_memory(tmp_path: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (300, 300))
+
+    command = [sys.executable, opcode_programs.__file__, "1", "3000", str(tmp_path / "f")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=limited)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr[-1000:])
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

@@ -104,6 +104,11 @@ def test_truncated_file_is_named(tmp_path: Path) -> None:
         planetoid(tmp_path)
 
 
+TWICE: tuple[object, ...] = ()
+for _ in range(40):  # to make an array of it is to go through 2 ** 40 values
+    TWICE = (TWICE, TWICE)
+
+
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
@@ -114,6 +119,12 @@ def test_truncated_file_is_named(tmp_path: Path) -> None:
         ("graph", [1, 2], "expected a dictionary of neighbour lists"),
         ("graph", {0: [99]}, "node ids must lie in 0 … 6"),
         ("graph", {0: ["one"]}, "node ids must be whole numbers"),
+        ("graph", {0: [TWICE]}, "node ids must be whole numbers"),
+        (
+            "graph",
+            dict.fromkeys(range(300), [1] * 300),
+            "90,000 neighbours, far more than its bytes can tell",
+        ),
     ],
 )
 def test_wrong_contents_are_named(tmp_path: Path, part: str, value: object, message: str) -> None:

@@ -139,3 +139,24 @@ def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch:
     for thread in threads:
         thread.join()
     assert most == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("shape", ["(True,)", "(False, 3)"])
+def test_sizes_that_are_no_whole_numbers_are_refused(tmp_path: Path, shape: str) -> None:
+    np.save(tmp_path / "a.npy", np.ones(1))
+    raw = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(raw.replace(b"(1,), }" + b" " * 8, f"{shape}, }}".encode().ljust(15)))
+    with pytest.raises(FormatError, match=r"a\.npy: says it has the shape"):
+        read_npy(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("number", [0xD800, 0x110000, 0xFFFFFFFF])
+@pytest.mark.parametrize("order", "<>")
+def test_words_of_numbers_that_are_no_characters_are_refused(tmp_path: Path, number: int, order: str) -> None:
+    words = np.array([ord("a"), ord("b"), number, 0], f"{order}u4").view(f"{order}U2")
+    np.save(tmp_path / "a.npy", words)
+    np.savez(tmp_path / "a.npz", words=words, others=np.array(["é", "\U0010ffff"]))
+    for read in (lambda: read_npy(tmp_path / "a.npy"), lambda: NpzArrays(tmp_path / "a.npz")["words"]):
+        with pytest.raises(FormatError, match="are no characters"):
+            read()
+    assert NpzArrays(tmp_path / "a.npz")["others"].tolist() == ["é", "\U0010ffff"]

@@ -55,10 +55,11 @@ def test_damaged_lines_are_counted_and_stepped_over(tmp_path: Path) -> None:
         json.dumps(samples.epoch_event(1)),
         "",
     ]
+    lines.insert(3, "[" * 200 + "]" * 200)
     (folder / "events.jsonl").write_text("\n".join(lines))
     run = read_run(folder)
     assert len(run.epochs) == 2
-    assert run.notes == ["2 lines of events.jsonl could not be read (the first: line 2)."]
+    assert run.notes == ["3 lines of events.jsonl could not be read (the first: line 2)."]
 
 
 def test_numbers_that_were_not_finite_come_back_as_nan(tmp_path: Path) -> None:

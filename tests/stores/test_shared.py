@@ -117,6 +117,22 @@ def test_a_tensor_is_made_once_and_must_fit(name: str) -> None:
             again.field("z")
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        *(b"[]", b"{", b"[" * 5000, b"null", b'{"shape": [3, true], "dtype": "int8"}', b'{"shape": [3, 2]}'),
+        *(b'{"shape": [3, 2], "dtype": "uint4"}', b'{"shape": [3000000, 2], "dtype": "float32"}'),
+        b'{"shape": [4611686018427387904, 4611686018427387904, 0], "dtype": "float32"}',
+    ],
+)
+def test_a_damaged_note_is_one_line(name: str, note: bytes) -> None:
+    with SharedStore(name, torch.ones(3, 2)) as store:
+        (store.space.folder / "x.json").write_bytes(note)
+        with pytest.raises(FormatError, match=r"x\.(json|bin)") as caught:
+            SharedStore(name)
+        assert "\n" not in str(caught.value)
+
+
 def test_shares_of_an_aggregation_make_the_whole(name: str) -> None:
     made = torch.Generator().manual_seed(0)
     graph = Graph.from_edges(torch.randint(50, (2, 400), generator=made), num_nodes=50)

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from weft.errors import FormatError, GraphError
 from weft.reading.arrays import Array
-from weft.reading.bounds import CountedStream
+from weft.reading.bounds import CountedStream, expect_room
 from weft.reading.damage import one_line, reading
 
 _SMALL = 1 << 20
 """Bytes that a list of types may have."""
+_NODE_BYTES = 64
+"""What the pointers, labels, masks and ids of a node take."""
 _VALUE = 24
 """Bytes that a value of a table takes, beside its text, until the table is an array; measured."""
 
@@ -66,6 +68,18 @@ def expect_rows(values: Array, rows: int, path: Path, of: str) -> None:
     """Raise unless the array has one row for each thing counted."""
     if len(values) != rows:
         raise FormatError(f"{path}: expected {rows:,} rows, one for each {of}, found {len(values):,}")
+
+
+def expect_nodes(count: int, path: Path, kind: str = "") -> int:
+    """Return a number of nodes that a few bytes of a file tell, or raise where no graph of them has room."""
+    expect_room(_NODE_BYTES * count, path, f"a graph of {count:,} nodes{kind and f' {kind!r}'}")
+    return count
+
+
+def rows_by_number(numbers: Array, count: int) -> list[NDArray[np.int64]]:
+    """Return, for each number below `count`, the rows that have it; in one pass, however many there are."""
+    order = numbers.argsort(kind="stable")
+    return np.split(order, np.bincount(numbers, minlength=count).cumsum()[:-1])
 
 
 def mask_of(ids: Array, num_nodes: int, path: Path, what: str = "node ids") -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import mask_of, naming
+from weft.datasets.foreign_files import expect_nodes, mask_of, naming, rows_by_number
 from weft.datasets.typed_arrays import graph_of_arrays, names_types
 from weft.errors import DataNote, FormatError
 from weft.graph.graph import Graph
@@ -41,6 +41,7 @@ MASKS = ("train", "val", "test")
 _EDGE_DATA = ("weight", "attr", "time", "year", "label", "rating", "split")  # as edge_NAME
 _TRIPLES = ("train", "valid", "test")
 _ENTITY = "entity"
+_UNNAMED = 1 << 16  # relations that have numbers alone, where there are not as many edges
 _SPLIT = re.compile("(train|val|test)_(masks?|[0-9]+)")
 
 
@@ -150,6 +151,7 @@ def _graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
             f"{path}: no array 'edge_index'; it holds: {', '.join(sorted(arrays)) or 'nothing'}"
         )
     num_nodes = _scalar(arrays, "num_nodes", path)
+    expect_nodes(num_nodes or 0, path)
     num_relations = _scalar(arrays, "num_relations", path)
     x, y, edge_type = _features(arrays, "x", path), arrays.get("y"), arrays.get("edge_type")
     masks = _masks(arrays, path, split, num_nodes)
@@ -172,12 +174,12 @@ def _triples(arrays: _Arrays, path: Path) -> Graph:
     triples = np.concatenate(parts).astype(np.int64)
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(part) for part in parts])
     entities = arrays.get(_ENTITY)
-    nodes: dict[str, Any] = {"num_nodes": int(triples[:, ::2].max(initial=-1)) + 1}
+    nodes: dict[str, Any] = {"num_nodes": expect_nodes(int(triples[:, ::2].max(initial=-1)) + 1, path)}
     if entities is not None:
         nodes = {"num_nodes": len(entities), "node_ids": np.array(_words(entities))}
     edges: dict[Any, dict[str, Any]] = {}
-    for number, name in enumerate(_names(arrays, "relation", triples[:, 1], path)):
-        some = triples[:, 1] == number
+    names = _names(arrays, "relation", triples[:, 1], path)
+    for name, some in zip(names, rows_by_number(triples[:, 1], len(names))):
         edges[_ENTITY, name, _ENTITY] = {"edge_index": triples[some][:, ::2].T, "split": split[some]}
     return Graph.from_types({_ENTITY: nodes}, edges)
 
@@ -185,6 +187,8 @@ def _triples(arrays: _Arrays, path: Path) -> Graph:
 def _names(arrays: _Arrays, name: str, numbers: Array, path: Path) -> list[str]:
     """Return a word for each number that there is, as the file has it or the number itself."""
     count = int(numbers.max(initial=-1)) + 1
+    if name not in arrays and count > max(len(numbers), _UNNAMED):
+        raise FormatError(f"{path}: {count:,} unnamed relations for {len(numbers):,} triples")
     words = _words(arrays[name]) if name in arrays else [str(number) for number in range(count)]
     if len(words) < count or len(set(words)) < len(words) or numbers.min(initial=0) < 0:
         expected = f"a word of its own for each of the numbers 0 … {count - 1:,} of the triples"
@@ -201,14 +205,13 @@ def by_type(graph: Graph, node_type: Array, names: Array | None, path: Path) -> 
     _check_node_type(node_type, graph.num_nodes, names, path)
     kinds = np.unique(node_type) if names is None else np.arange(len(names))
     called = [str(kind) for kind in kinds] if names is None else _words(names)
-    rows = [np.flatnonzero(node_type == kind) for kind in kinds]
+    place = np.searchsorted(kinds, node_type)
+    rows = rows_by_number(place, len(kinds))
     place_in_type = np.empty(graph.num_nodes, np.int64)
     for members in rows:
         place_in_type[members] = np.arange(len(members))
     nodes = {kind: _of_type(graph, members) for kind, members in zip(called, rows)}
-    return Graph.from_types(
-        nodes, _edges_by_type(graph, np.searchsorted(kinds, node_type), place_in_type, called)
-    )
+    return Graph.from_types(nodes, _edges_by_type(graph, place, place_in_type, called))
 
 
 def _edges_by_type(
@@ -314,7 +317,9 @@ def _typed_graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
     types = _words(arrays["node_types"])
     if "num_nodes" not in arrays or arrays["num_nodes"].shape != (len(types),):
         raise FormatError(f"{path}: num_nodes must hold {len(types)} counts, one for each of node_types")
-    counts = dict(zip(types, (int(count) for count in arrays["num_nodes"]), strict=True))
+    if arrays["num_nodes"].dtype.kind not in "iu":
+        raise FormatError(f"{path}: num_nodes must hold whole numbers, got {arrays['num_nodes'].dtype}")
+    counts = {name: expect_nodes(int(n), path, name) for name, n in zip(types, arrays["num_nodes"])}
     nodes: dict[str, dict[str, Any]] = {}
     for name in types:
         features = _features(arrays, f"x_{name}", path)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
 from weft.datasets.foreign_files import (
+    expect_nodes,
     expect_rows,
     mask_of,
     naming,
@@ -60,7 +61,8 @@ def _graph(parts: dict[str, Any], scheme: Path | None) -> Graph:
 
 def _tables(raw: Path) -> dict[str, Any]:
     """Return the arrays of the csv layout."""
-    num_nodes = _only_count(raw / "num-node-list.csv.gz")
+    counted = raw / "num-node-list.csv.gz"
+    num_nodes = expect_nodes(_only_count(counted), counted)
     parts: dict[str, Any] = {"num_nodes": num_nodes, "edge_index": _edges(raw)}
     for name, key in (("node-feat", "x"), ("node-label", "y")):
         if (file := raw / f"{name}.csv.gz").is_file():
@@ -82,7 +84,9 @@ def _binary(raw: Path) -> dict[str, Any]:
         raise FormatError(
             f"{path}: holds {arrays['num_nodes_list'].size} graphs; only node data sets of one are read"
         )
-    num_nodes = int(arrays["num_nodes_list"].item())
+    if arrays["num_nodes_list"].dtype.kind not in "iu":
+        raise FormatError(f"{path}: num_nodes_list must be a whole number")
+    num_nodes = expect_nodes(int(arrays["num_nodes_list"].item()), path)
     parts: dict[str, Any] = {"num_nodes": num_nodes, "edge_index": arrays["edge_index"]}
     parts |= {
         key: arrays[name] for name, key in (("node_feat", "x"), ("edge_feat", "edge_attr")) if name in arrays
@@ -106,7 +110,7 @@ def _typed_graph(raw: Path, scheme: Path | None) -> Graph:
     counts = {name: int(count) for name, count in zip(header, rows[0], strict=True)}
     nodes: dict[str, dict[str, Any]] = {}
     for name, count in counts.items():
-        nodes[name] = {"num_nodes": count}
+        nodes[name] = {"num_nodes": expect_nodes(count, raw / "num-node-dict.csv.gz", name)}
         for table, key in (("node-feat", "x"), ("node-label", "y")):
             if (file := raw / table / name / f"{table}.csv.gz").is_file():
                 nodes[name][key] = _node_table(file, count, labels=key == "y")

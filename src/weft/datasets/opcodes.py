@@ -3,7 +3,8 @@
 The files are Python pickles, and to unpickle a file is to run whatever program it holds. This reader runs
 nothing: it walks the opcodes with `pickletools.genops`, which only parses, keeps the values on a stack of its
 own, and knows by name the few constructors that numpy arrays, scipy CSR matrices and dictionaries are
-written with. Any other name is refused with an error that shows it. Memory stays in proportion to the file.
+written with. Any other name is refused with an error that shows it. Time and memory stay in proportion to the
+file: a value that it names again and again is copied, compared or shown only where that is bounded, too.
 """
 
 import re
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import FormatError
+from weft.reading.bounds import expect_room
 from weft.reading.damage import reading
 
 
@@ -33,6 +35,7 @@ class CsrArrays:
 def read_opcodes(path: Path) -> Any:
     """Return the array, `CsrArrays`, dictionary or list that the file describes; nothing in it runs."""
     with reading(path):
+        expect_room(path.stat().st_size, path, "it")
         raw = path.read_bytes()
         machine = _Machine(room=_FEW + _TIMES * len(raw))
         try:
@@ -45,6 +48,9 @@ def read_opcodes(path: Path) -> Any:
 
 # A file may name one string many times; what is made of it is bounded by what the file holds.
 _FEW, _TIMES = 1 << 20, 8
+_ARGUMENTS = 8  # of a call: those of arrays and matrices have five at most
+_WORD = 100  # characters of a name or type that are shown
+_SIZE = 2**40  # rows, columns and nodes
 
 
 class _Refused(Exception):
@@ -117,11 +123,13 @@ class _Machine:
     """A stack, a memo, and one step an opcode. All values are inert: numbers, bytes, lists, descriptions."""
 
     room: int
-    """Bytes that may still be made of strings."""
+    """Bytes that may still be made of strings, and arguments that may still be given."""
+    steps: int = 0
     stack: list[Any] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
 
     def step(self, name: str, argument: Any) -> None:
+        self.steps += 1
         if name in _PUSH:
             self.stack.append(argument)
         elif name in _CONSTANTS:
@@ -130,11 +138,27 @@ class _Machine:
             count = _TUPLES[name]
             self.stack[-count:] = [tuple(self.stack[-count:])]
         elif name in _PUTS or name == "MEMOIZE":
-            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = self.stack[-1]
+            self.remember(len(self.memo) if name == "MEMOIZE" else argument)
         elif name in _GETS:
             self.stack.append(self.memo[argument])
         elif name not in ("PROTO", "FRAME", "STOP"):
             self.combine(name, argument)
+
+    def remember(self, place: int) -> None:
+        """Note the last value; writers count places up, others could all have one hash."""
+        if not 0 <= place <= self.steps:
+            raise _Refused("notes a value at a place far beyond the values that it has")
+        self.memo[place] = self.stack[-1]
+
+    def call(self, constructor: Any, arguments: Any) -> Any:
+        """Return what a constructor makes, where what it takes is no more than the file may ask for."""
+        if type(arguments) is not tuple or len(arguments) > _ARGUMENTS:
+            raise _Refused("calls with other arguments than a few in a tuple, which no array needs")
+        texts = sum(len(each) for each in arguments if isinstance(each, str | bytes | bytearray))
+        self.room -= len(arguments) + texts
+        if self.room < 0:
+            raise _Refused("makes far more of its strings than it holds")
+        return _make(constructor, arguments)
 
     def combine(self, name: str, argument: Any) -> None:
         """Take values from the stack and put what they make in their place."""
@@ -157,10 +181,7 @@ class _Machine:
                 self.stack[-2:] = [_name(*self.stack[-2:])]
             case "REDUCE" | "NEWOBJ":
                 arguments = self.stack.pop()
-                self.room -= sum(len(each) for each in arguments if isinstance(each, str | bytes))
-                if self.room < 0:
-                    raise _Refused("makes far more of its strings than it holds")
-                self.stack[-1] = _make(self.stack[-1], arguments)
+                self.stack[-1] = self.call(self.stack[-1], arguments)
             case "BUILD":
                 state = self.stack.pop()
                 self.stack[-1].state = state
@@ -179,7 +200,7 @@ class _Machine:
 def _pairs(values: list[Any]) -> dict[Any, Any]:
     """Return a dictionary by node or by name; other keys could take any time, or any depth, to compare."""
     for key in values[::2]:
-        if not isinstance(key, str) and not (type(key) is int and 0 <= key < 2**40):
+        if not isinstance(key, str) and not (type(key) is int and 0 <= key < _SIZE):
             kind = (
                 f"a number of {key.bit_length()} bits" if isinstance(key, int) else f"a {type(key).__name__}"
             )
@@ -187,12 +208,18 @@ def _pairs(values: list[Any]) -> dict[Any, Any]:
     return dict(zip(values[::2], values[1::2], strict=True))
 
 
-def _name(module: str, name: str) -> _Name:
+def _name(module: Any, name: Any) -> _Name:
+    if type(module) is not str or type(name) is not str:  # to look up a tuple is to go through all in it
+        raise _Refused("asks for a name that is no text")
     if (module, name) not in _NAMES:
-        raise _Refused(
-            f"asks for {module}.{name}, which no array needs; weft does not unpickle, nothing was executed"
-        )
+        told = _shown(f"{module[:_WORD]}.{name[:_WORD]}")
+        raise _Refused(f"asks for {told}, which no array needs; weft does not unpickle, nothing was executed")
     return _Name(_NAMES[module, name])
+
+
+def _shown(text: str) -> str:
+    """Return the beginning of a text of the file, on one line."""
+    return " ".join(text[: 2 * _WORD].split())
 
 
 def _make(constructor: Any, arguments: tuple[Any, ...]) -> Any:
@@ -213,7 +240,9 @@ def _make(constructor: Any, arguments: tuple[Any, ...]) -> Any:
             return _Object(arguments[0].word)
         case _Name("dtype" | "csr" | "ndarray" as word):
             return _Object(word, arguments)
-    raise _Refused(f"calls {getattr(constructor, 'word', constructor)!r} in a way that no array needs")
+    # A value is not shown: of a few bytes that name each other, its text may be of any length.
+    called = constructor.word if isinstance(constructor, _Name) else "what is no constructor"
+    raise _Refused(f"calls {called} in a way that no array needs")
 
 
 def _finished(value: Any) -> Any:
@@ -225,9 +254,15 @@ def _finished(value: Any) -> Any:
             state: dict[str, Any] = value.state
             indptr, indices, data = (_array_of(state[name]) for name in ("indptr", "indices", "data"))
             rows, columns = state["_shape"] if "_shape" in state else state["shape"]
-            return CsrArrays(indptr, indices, data, (int(rows), int(columns)))
+            return CsrArrays(indptr, indices, data, (_size(rows), _size(columns)))
         case _Object(word):
             raise _Refused(f"holds a {word!r} where an array, a matrix or a dictionary was expected")
+    return value
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _SIZE:
+        raise _Refused("holds a matrix whose numbers of rows and columns are none")
     return value
 
 
@@ -247,11 +282,13 @@ def _dtype(description: Any) -> np.dtype[Any]:
     code = description.arguments[0]
     order = description.state[1] if description.state else "="
     if not re.fullmatch(r"[biuf]\d{1,2}", code):
-        raise _Refused(f"holds an array of dtype {code!r}; only numbers are read")
+        raise _Refused(f"holds an array of dtype '{_shown(code)}'; only numbers are read")
     dtype: np.dtype[Any] = np.dtype(code).newbyteorder("=" if order == "|" else order)
     return dtype
 
 
 def _bytes(raw: Any) -> bytes:
     # Python 2 wrote arrays as strings; the parser gives those as latin-1 text.
+    if not isinstance(raw, str | bytes | bytearray):  # a number would become as many zeros
+        raise _Refused("holds an array whose values are no bytes")
     return raw.encode("latin-1") if isinstance(raw, str) else bytes(raw)

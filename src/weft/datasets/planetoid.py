@@ -12,16 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.datasets import datasets, formats
-from weft.datasets.foreign_files import expect_rows, naming
+from weft.datasets.foreign_files import expect_nodes, expect_rows, naming
 from weft.datasets.npz import sparse_features
 from weft.datasets.opcodes import CsrArrays, read_opcodes
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 from weft.reading.arrays import Array
-from weft.reading.bounds import expect_room
 
 NUM_VALIDATION = 500  # the public split: the 500 nodes after the training nodes
-_NODE_BYTES = 64  # what lengths, pointers, labels and masks take: an id of the test file says how many nodes
 
 
 @formats.add("planetoid")
@@ -46,8 +44,7 @@ def planetoid(path: Path, *, dataset: str | None = None) -> Graph:
                 f"{folder / stem}.{part}: expected a CSR matrix, got {type(parts[part]).__name__}"
             )
     num_train, num_known = parts["x"].shape[0], parts["allx"].shape[0]
-    num_nodes = max(num_known, int(test_ids.max()) + 1)
-    expect_room(_NODE_BYTES * num_nodes, folder / f"{stem}.test.index", f"a graph of {num_nodes:,} nodes")
+    num_nodes = expect_nodes(max(num_known, int(test_ids.max()) + 1), folder / f"{stem}.test.index")
     expect_rows(test_ids, parts["tx"].shape[0], folder / f"{stem}.test.index", "row of tx")
     rows = np.concatenate([np.arange(num_known), test_ids])
     with naming(folder / stem):
@@ -87,10 +84,14 @@ def _edges(graph: Any, num_nodes: int, path: Path) -> NDArray[np.int64]:
     if not isinstance(graph, dict) or not all(isinstance(row, list) for row in graph.values()):
         raise FormatError(f"{path}: expected a dictionary of neighbour lists")
     lengths = [len(row) for row in graph.values()]
+    if sum(lengths) > path.stat().st_size:  # one list can be named as that of many nodes
+        raise FormatError(f"{path}: {sum(lengths):,} neighbours, far more than its bytes can tell")
+    if not all(type(node) is int for nodes in (graph, *graph.values()) for node in nodes):
+        raise FormatError(f"{path}: node ids must be whole numbers")
     try:
         src = np.repeat(np.array(list(graph), np.int64), lengths)
         dst = np.array([node for row in graph.values() for node in row], np.int64)
-    except (TypeError, ValueError, OverflowError) as error:
+    except OverflowError as error:
         raise FormatError(f"{path}: node ids must be whole numbers ({error})") from error
     if len(dst) and (min(src.min(), dst.min()) < 0 or max(src.max(), dst.max()) >= num_nodes):
         raise FormatError(f"{path}: node ids must lie in 0 … {num_nodes - 1}")

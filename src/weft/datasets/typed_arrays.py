@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.datasets.foreign_files import expect_nodes, rows_by_number
 from weft.errors import FormatError
 from weft.graph.graph import Graph
 from weft.reading.arrays import Array
@@ -42,10 +43,12 @@ def graph_of_arrays(
     for name in [name for name in arrays if name.endswith(_TRIPLES)]:
         kind, triples = name.removesuffix(_TRIPLES), _checked_triples(arrays, name, path)
         types |= {kind: None}
-        for number, word in enumerate(names("relation", triples[:, 1])):
-            some = triples[triples[:, 1] == number]
-            edges[kind, word, kind] = {"edge_index": some[:, ::2].T}
+        words = names("relation", triples[:, 1])
+        for word, rows in zip(words, rows_by_number(triples[:, 1], len(words))):
+            edges[kind, word, kind] = {"edge_index": triples[rows][:, ::2].T}
     nodes = {kind: _nodes(arrays, kind, edges, features) for kind in types}
+    for kind, data in nodes.items():
+        expect_nodes(data["num_nodes"], path, kind)
     _add_edge_data(arrays, edges, path)
     _add_node_data(arrays, nodes)
     return Graph.from_types(nodes, edges)
@@ -78,7 +81,7 @@ def _nodes(
     ]
     count = 1 + max(int(end.max(initial=-1)) for end in ends)
     for name in (f"num_{kind}", f"num_{kind}s", f"num_{kind.removesuffix('y')}ies"):
-        if name in arrays and arrays[name].size == 1:
+        if name in arrays and arrays[name].size == 1 and arrays[name].dtype.kind in "iu":
             count = int(arrays[name].item())
     data: dict[str, Any] = {"num_nodes": count}
     if kind in arrays and arrays[kind].ndim == 1:

@@ -154,6 +154,7 @@ def _count_nodes(nodes: Mapping[str, Mapping[str, Any]], ends: Mapping[EdgeType,
         if int(given) != given or given < 0:
             raise GraphError(f"num_nodes of {kind!r} must be a whole number of at least 0, got {given}")
         counts[kind] = int(given)
+    validate.check_room(sum(counts.values()), "node types together")
     return counts
 
 

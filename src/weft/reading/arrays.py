@@ -6,6 +6,7 @@ that what nobody uses costs nothing.
 """
 
 import math
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,11 @@ def read_header(file: IO[bytes], where: Path | str) -> Header:
             raise FormatError(
                 f"{where}: holds {told}, which weft never opens; only numbers and words are read"
             )
-        if any(size < 0 for size in shape) or math.prod(shape) * max(dtype.itemsize, 1) >= 2**62:
+        # True is 1 in Python, in the text of a header, too.
+        if (
+            any(type(size) is not int or size < 0 for size in shape)
+            or math.prod(shape) * max(dtype.itemsize, 1) >= 2**62
+        ):
             raise FormatError(f"{where}: says it has the shape {shape}, which no array has")
         return Header(tuple(shape), fortran, dtype, file.tell())
 
@@ -84,7 +89,9 @@ def read_npy(path: Path) -> Array:
         order: Any = "F" if header.fortran else "C"
         if header.bytes == 0:  # an empty range cannot be mapped
             return np.empty(header.shape, header.dtype, order)
-        return map_values(path, header.dtype, header.shape, header.offset, order)
+        values = map_values(path, header.dtype, header.shape, header.offset, order)
+        expect_characters(values, path)
+        return values
 
 
 class NpzArrays(Mapping[str, Array]):
@@ -121,7 +128,21 @@ class NpzArrays(Mapping[str, Array]):
                     raise FormatError(f"{where}: {header.told}, it holds {promised:,}")
                 expect_room(header.bytes, self.path, name)
                 values = _values(file, header.bytes, where).view(header.dtype)
+            expect_characters(values, where)
             return values.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def expect_characters(values: Array, where: Path | str) -> None:
+    """Raise where words hold numbers that are no characters: no text can be made of them, or written."""
+    if values.dtype.kind != "U" or not values.size or not values.dtype.itemsize:
+        return
+    held = (
+        np.ascontiguousarray(values)
+        .reshape(-1)
+        .view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+    )
+    if int(held.max()) > sys.maxunicode or bool(((held >= 0xD800) & (held < 0xE000)).any()):
+        raise FormatError(f"{where}: damaged, holds words of numbers that are no characters")
 
 
 def _values(file: IO[bytes], count: int, where: str) -> Array:

@@ -13,7 +13,6 @@ is left out here, and what was wrong with the files is said in `Run.notes`.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import FormatError
+from weft.reading.json_values import parse_json, read_json
 from weft.report.traffic import TrafficRecords, read_traffic
 from weft.report.words import decimal, number, percent, plural
 
@@ -230,22 +230,13 @@ def read_run(folder: Path | str) -> Run:
 
 def _read_meta(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads(path.read_bytes())
-    except FileNotFoundError:
+        return dict(read_json(path, {}))
+    except FormatError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
         raise FormatError(
             f"{path} does not exist; expected the folder of a run, as `weft train --out` writes it"
         ) from None
-    except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise FormatError(
-            f"{path} is no valid JSON ({str(error).splitlines()[0]}); the run must be made again"
-        ) from None
-    if not isinstance(meta, dict):
-        raise FormatError(
-            f"{path} holds a JSON {type(meta).__name__}, expected an object; is this the folder of a run?"
-        )
-    return meta
 
 
 def _read_events(path: Path) -> tuple[list[dict[str, Any]], dict[int, Epoch], list[str]]:
@@ -261,8 +252,8 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], dict[int, Epoch], li
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
+            record = parse_json(line, path)
+        except FormatError:
             record = None
         if not isinstance(record, dict):
             bad.append(index)

@@ -32,6 +32,8 @@ from weft import kernels, process
 from weft.comm.group import Group
 from weft.errors import FormatError, GraphError, InputError
 from weft.graph.graph import Graph
+from weft.reading.damage import reading
+from weft.reading.json_values import WholeNumber, read_json
 from weft.stores.base import FeatureRows, Store, stores
 from weft.stores.memory import put_rows
 
@@ -41,6 +43,7 @@ PATIENCE = 120.0
 _LOCK = "owners"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int8")
+_NOTE = {"shape": [WholeNumber()], "dtype": str}
 _AGGREGATE_ROWS = 1 << 16  # rows made at a time
 
 
@@ -116,8 +119,9 @@ class SharedSpace:
         if not self._hold.alive:
             raise InputError(f"the shared store {self.name!r} is closed")
         if field not in self._tensors:
-            note = self._read_note(field)
-            self._tensors[field] = _map(self._path(field), note["shape"], getattr(torch, note["dtype"]))
+            note, path = self._read_note(field), self._path(field)
+            with reading(path):
+                self._tensors[field] = _map(path, note["shape"], getattr(torch, note["dtype"]))
         return self._tensors[field]
 
     def fields(self) -> list[str]:
@@ -136,7 +140,7 @@ class SharedSpace:
 
     def _make(self, path: Path, note: dict[str, Any]) -> None:
         """Make a tensor of zeros whole, then show it: of several owners who try, one succeeds."""
-        size = math.prod(note["shape"]) * getattr(torch, note["dtype"]).itemsize
+        size = _size(note)
         fresh = path.with_suffix(f".{os.getpid()}.new")
         with _told(self.name, size), _only_owner(self.folder, self.name):
             if path.with_suffix(".json").exists():
@@ -157,16 +161,24 @@ class SharedSpace:
             os.rename(fresh, path.with_suffix(".json"))
 
     def _read_note(self, field: str) -> dict[str, Any]:
+        path = self._path(field)
         try:
-            note = json.loads(self._path(field).with_suffix(".json").read_text())
-        except FileNotFoundError:
+            note = read_json(path.with_suffix(".json"), _NOTE)
+        except FormatError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
             known = ", ".join(self.fields()) or "none"
             raise InputError(
                 f"no tensor {field!r} in the shared store {self.name!r}; it has: {known}"
             ) from None
-        if note.get("dtype") not in _DTYPES:
+        if note["dtype"] not in _DTYPES or _size(note) != path.stat().st_size:
             raise FormatError(f"the shared store {self.name!r}: {field}.json is damaged")
         return dict(note)
+
+
+def _size(note: Mapping[str, Any]) -> int:
+    """Return the bytes of a tensor."""
+    return int(math.prod(note["shape"]) * getattr(torch, note["dtype"]).itemsize)
 
 
 @stores.add("shared")

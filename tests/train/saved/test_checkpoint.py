@@ -234,3 +234,10 @@ def test_the_files_of_workers_come_back_checked_and_go_with_their_checkpoint(tmp
     file.unlink()
     with pytest.raises(FormatError, match=r"cannot read .*rank00001"):
         checkpoints.load_rank(saved, 1)
+
+
+@pytest.mark.parametrize("ranks", ["two", [3], [{"file": "a"}], {"0": {}}])
+def test_files_of_workers_that_are_told_oddly_are_refused(tmp_path: Path, ranks: object) -> None:
+    Checkpoints(tmp_path).save(1, {}, {"ranks": ranks})
+    with pytest.raises(FormatError, match="ranks"):
+        Checkpoints(tmp_path).load()

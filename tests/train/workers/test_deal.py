@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.comm.group import Group
 from weft.config import make_recipe
-from weft.errors import InputError, RecipeError
+from weft.errors import FormatError, InputError, RecipeError
 from weft.events import read_events
 from weft.train.workers.deal import check_workers, unpacked
 from weft.train.workers.worker import prepare
@@ -97,6 +97,15 @@ def test_rows_of_halos_that_are_equal_by_chance_are_not_the_runs(of_run: bool) -
     else:
         with pytest.raises(InputError, match="'rows' is of the halo or the links"):
             unpacked(held, saved, strategy, 0)
+
+
+def test_rows_without_their_nodes_are_a_damaged_checkpoint() -> None:
+    nodes = range(5)
+    strategy: Any = SimpleNamespace(workers=4, state_range=lambda name: nodes, state_sums=())
+    held: Any = _Kept({"rows": torch.zeros(5, 2)})
+    saved: Any = SimpleNamespace(folder="run")
+    with pytest.raises(FormatError, match=r"run: damaged.*@nodes"):
+        unpacked(held, saved, strategy, 0)
 
 
 def kept(name: str, parts: int | None = PARTS, **options: Any) -> dict[str, Any]:

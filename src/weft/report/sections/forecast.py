@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from weft.errors import FormatError
+from weft.reading.json_values import read_json
 from weft.report import words
 from weft.report.markup import Section, panel, panels, small, table
 from weft.report.read import Run
@@ -86,9 +87,8 @@ def _of(told: Mapping[str, Any], name: str) -> float:
 
 def _read(run: Run) -> dict[str, Any] | None:
     try:
-        told = json.loads((run.folder / FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    if not isinstance(told, dict) or not isinstance(told.get("seconds_by_phase"), dict):
-        raise ValueError(f"{FILE} holds no forecast")
-    return told
+        return dict(read_json(run.folder / FILE, {"seconds_by_phase": {}}))
+    except FormatError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise

@@ -31,7 +31,7 @@ from weft.events import dumps
 from weft.format import atomic_write, expect_no_link, read_directory, read_extra, write_directory
 from weft.placing import tidy_after_killed_writers
 from weft.reading.damage import reading
-from weft.reading.json_values import Each, WholeNumber, expect_shape
+from weft.reading.json_values import Each, Maybe, WholeNumber, expect_shape
 
 Tensors = dict[str, Tensor]
 FILE = "tensors.safetensors"
@@ -110,7 +110,7 @@ class Checkpoints:
 
     def load_rank(self, saved: Checkpoint, rank: int) -> Tensors:
         """Return what `save_rank` wrote for one of the workers that there were."""
-        entries = saved.state["ranks"]
+        kept = saved.state["ranks"][rank]["sha256"]
         folder = saved.folder.name.replace("epoch-", "ranks-", 1)
         path = self.folder / folder / f"exchange-rank{rank:05d}.safetensors"
         expect_no_link(path.parent)
@@ -119,7 +119,7 @@ class Checkpoints:
             data = path.read_bytes()
         except OSError as error:
             raise FormatError(f"cannot read {path}: {error.strerror}; {_WAY_OUT}") from None
-        if hashlib.sha256(data).hexdigest() != entries[rank]["sha256"]:
+        if hashlib.sha256(data).hexdigest() != kept:
             raise FormatError(f"{path}: not what the checkpoint's manifest says; {_WAY_OUT}")
         return from_bytes(data, path)
 
@@ -166,6 +166,7 @@ class Checkpoints:
         expect_no_link(folder)
         _, meta = read_directory(folder)
         expect_shape(meta, {"epoch": WholeNumber(), "groups": [str], "state": Each(object)}, folder)
+        expect_shape(meta["state"], {"ranks": Maybe([{"sha256": str}])}, folder)
         with reading(folder):
             tensors = _by_group(from_bytes(read_extra(folder, FILE), folder / FILE), meta["groups"])
         return Checkpoint(folder, meta["epoch"], tensors, meta["state"])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import InputError, RecipeError
+from weft.reading.damage import reading
 from weft.strategies.base import Strategy, strategies
 from weft.train.saved.checkpoint import Checkpoint, Checkpoints, Tensors
 
@@ -37,6 +38,13 @@ def unpacked(checkpoints: Checkpoints, saved: Checkpoint, strategy: Strategy, ra
         own = checkpoints.load_rank(saved, rank)
         return {name: value for name, value in own.items() if name != _NODES}
     files = [checkpoints.load_rank(saved, each) for each in range(count)]
+    with reading(saved.folder):
+        return _dealt_anew(files, saved, strategy, rank)
+
+
+def _dealt_anew(files: Sequence[Tensors], saved: Checkpoint, strategy: Strategy, rank: int) -> Tensors:
+    """Return the share of one worker of what others kept."""
+    count = len(files)
     # sorted: a file gives them in no order, and workers should name the same one
     names = sorted(name for name in files[0] if name != _NODES)
     for name in names:
