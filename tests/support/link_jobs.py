@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from weft.comm.group import Group
 from weft.graph.graph import Graph
 from weft.strategies.base import Strategy
+from weft.strategies.halo.halo import Halo
 from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.single import Single
 from weft.tasks.base import Task
 from weft.tasks.choose import TaskChoice
 from weft.train.model import adapt, build_model
@@ -93,3 +95,20 @@ def equal_to_one_process(group: Group, few: bool = False) -> list[str]:
             if not off <= 1e-9:
                 wrong.append(f"{name} on {kind}, {task_options}: {what} differs by {off:.1e}")
     return wrong
+
+
+def classes_of_edges_on_halo(group: Group) -> dict[str, float]:
+    """Train on classes of edges with halos and in one process; return how far apart all that is learned is.
+
+    Whole edges lie with the worker of their target, so that of about half of them the source's row has to be
+    brought, and its gradient taken back.
+    """
+    whole = rated().to(dtype=torch.float64)
+    options = {"weights": "balanced", "edge_data": ["known"], "split": {"val": 0.2, "test": 0.2}}
+    task = TaskChoice.of({"name": "edge_classification", "width": 4, **options}).make(whole)
+    task.hides(batches=False)
+    shown = task.prepared(whole)
+    local = local_graph(group, shown, (torch.arange(shown.num_nodes) % 4).int(), 4)
+    ours = learned(Halo(local, task=task, group=group, seed=3), model_for(local, "gat", task))
+    alone = learned(Single(shown, task=task, seed=3), model_for(shown, "gat", task))
+    return {name: float((ours[name] - value).abs().max()) for name, value in alone.items()}

@@ -1,7 +1,9 @@
 """Classes of edges: they are learned, weighed as those of nodes are, and numbers are none."""
 
+import link_jobs
 import pytest
 import torch
+from ranks import run_ranks
 from rated import made, rated
 
 import weft
@@ -16,6 +18,12 @@ def test_classes_are_learned() -> None:
     summary = weft.train(rated(), "sage", hidden=16, epochs=40, lr=0.05, dropout=0.0, task=task)
     assert summary.metric == "accuracy"
     assert summary.metrics["test"]["accuracy"] > 0.85, "the larger class has 0.7 of these edges"
+
+
+def test_workers_with_halos_learn_what_one_process_does() -> None:
+    for distances in run_ranks(2, link_jobs.classes_of_edges_on_halo, timeout=60.0):
+        assert {"losses", "scores"} < {*distances}
+        assert {name: far for name, far in distances.items() if not far <= 1e-9} == {}
 
 
 def test_there_are_as_many_classes_as_all_edges_have() -> None:
