@@ -249,7 +249,6 @@ KINDS_OF_GRAPH = {"Graph", "LocalGraph", "RecordGraph", "WorkerEdges", "Partitio
 TELL_APART = {
     "strategies/minibatch/batch_source.py",  # the one place that makes a source of batches of what is held
     "stores/open.py",  # rows of a store: all, or those of a rank
-    "stores/rankers.py",
     "samplers/links/link_loader.py",  # what users give: a graph, or PyG's data
     "train/check.py",
     "train/explain.py",

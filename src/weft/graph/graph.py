@@ -258,6 +258,14 @@ class Graph(NodeData):
         """Return the number of edges out of each node, [N] float32, or their summed weight, float64; kept."""
         return self.degree("out", relation, weighted)
 
+    def own_out_degrees(self) -> tuple[Tensor, Tensor]:
+        """Return the global ids of the rows that are here, all of them, and the edges out of each."""
+        return torch.arange(self.num_nodes), self.out_degree()
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return source and target of each edge that is here, all of them, [E] int64 global ids."""
+        return self.indices.long(), torch.repeat_interleave(self.indptr.diff(), output_size=self.num_edges)
+
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return in_degree or out_degree; what blocks of this graph ask."""
         key = (direction, relation, weighted)

@@ -7,7 +7,7 @@ your own is a function `(graph, group, reads) -> scores [N]` under `@rankers.add
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from weft.comm.ledger import Label
 from weft.draw import Stream, fold, permutation
 from weft.errors import InputError, RecipeError
 from weft.graph.graph import Graph
-from weft.graph.parts.shard import Shard
 from weft.registry import Registry
 from weft.samplers.base import Sampler
 from weft.samplers.loader import Loader
@@ -27,7 +26,22 @@ from weft.samplers.workers import replicas
 
 Reads = tuple[Callable[[int, int], Tensor], int]
 """The nodes that this rank reads in a step of an epoch, and the number of steps."""
-Ranker = Callable[[Graph | Shard, Group, Callable[[], Reads] | None], Tensor]
+
+
+class RankedEdges(Protocol):
+    """What rankers read of a graph: of all of it, or of what a rank holds."""
+
+    num_nodes: int
+    """Of the whole graph."""
+
+    def own_out_degrees(self) -> tuple[Tensor, Tensor]:
+        """Return the global ids of the rows that are here, and the edges of the whole graph out of each."""
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return source and target of each edge that is here, global ids."""
+
+
+Ranker = Callable[[RankedEdges, Group, Callable[[], Reads] | None], Tensor]
 rankers: Registry[Ranker] = Registry("ranker", "weft.stores")
 _PLAN = Label("plan")
 _FAR = 1 << 30  # an epoch that no run reaches: the cache must not be judged by the draws that filled it
@@ -74,19 +88,17 @@ def random_order(num_nodes: int, seed: int = 0) -> Tensor:
 
 
 @rankers.add("out_degree")
-def _by_out_degree(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+def _by_out_degree(graph: RankedEdges, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
     return _degree(graph, group)
 
 
 @rankers.add("importance")
-def _by_importance(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
-    if isinstance(graph, Graph):
-        return importance(graph)
+def _by_importance(graph: RankedEdges, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
     return replicas.importance(graph, group, hops=2)
 
 
 @rankers.add("frequency")
-def _by_frequency(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+def _by_frequency(graph: RankedEdges, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
     degree = _degree(graph, group)
     if reads is None:
         raise RecipeError("store.ranker: 'frequency' needs a strategy that samples; use 'out_degree'")
@@ -94,7 +106,7 @@ def _by_frequency(graph: Graph | Shard, group: Group, reads: Callable[[], Reads]
 
 
 @rankers.add("random")
-def _by_chance(graph: Graph | Shard, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
+def _by_chance(graph: RankedEdges, group: Group, reads: Callable[[], Reads] | None) -> Tensor:
     return random_order(graph.num_nodes, group.rank)
 
 
@@ -109,14 +121,12 @@ def _frequency(reads: Reads, degree: Tensor, epochs: int = 3) -> Tensor:
     return counts + degree / (1.0 + float(degree.max() if len(degree) else 0.0))
 
 
-def _degree(graph: Graph | Shard, group: Group) -> Tensor:
+def _degree(graph: RankedEdges, group: Group) -> Tensor:
     """Return the out-degree of every node, [N], from those that each rank holds."""
-    if isinstance(graph, Graph):
-        return out_degree(graph)
-    ids, counts = group.gather_unequal(graph.node_ids, label=_PLAN)
-    own = graph.degrees.out_of.count[: len(graph.node_ids)].double().contiguous()
+    own, degrees = graph.own_out_degrees()
+    ids, counts = group.gather_unequal(own, label=_PLAN)
     degree = torch.zeros(graph.num_nodes, dtype=torch.float64)
-    degree[ids] = group.all_gather(own, counts, label=_PLAN).wait()
+    degree[ids] = group.all_gather(degrees.double().contiguous(), counts, label=_PLAN).wait()
     return degree
 
 

@@ -41,6 +41,16 @@ def test_a_part_holds_its_nodes_their_edges_and_the_remote_sources() -> None:
     assert second.degrees["out", None, False].tolist() == [1, 1, 2]
 
 
+def test_a_part_says_the_ends_of_its_edges_and_the_degrees_of_its_nodes_as_the_whole_graph_does() -> None:
+    graph = Graph.from_edges(SQUARE)
+    held = [graph, *make_shards(graph, torch.tensor([0, 1, 1, 0]))]
+    ends = [sorted(zip(*(end.tolist() for end in each.ends()))) for each in held]
+    assert ends[0] == sorted(zip(*SQUARE)) == sorted(ends[1] + ends[2])
+    degrees = [dict(zip(*(row.tolist() for row in each.own_out_degrees()))) for each in held]
+    assert degrees[0] == {0: 2, 1: 1, 2: 1, 3: 1} == degrees[1] | degrees[2]
+    assert {*degrees[1]} == {0, 3}
+
+
 def test_halo_rows_are_sorted_by_owner_then_id() -> None:
     star = Graph.from_edges([[1, 2, 3, 4], [0, 0, 0, 0]])
     shard = make_shards(star, torch.tensor([0, 2, 1, 2, 1]))[0]

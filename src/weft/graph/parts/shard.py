@@ -95,6 +95,15 @@ class Shard:
         """Return the degree in the whole graph of each row, [n + m] float32; of weights float64."""
         return self.degrees[direction, relation, weighted]
 
+    def own_out_degrees(self) -> tuple[Tensor, Tensor]:
+        """Return the global ids of the own rows, and the edges of the whole graph out of each."""
+        return self.node_ids, self.degrees.out_of.count[: len(self.node_ids)]
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return source and target of each edge that is here, [e] int64 global ids."""
+        rows, targets = self.row_ids, torch.repeat_interleave(self.indptr.diff())
+        return rows[self.indices.long()], rows[targets]
+
     def type_ranges(self) -> dict[str, slice]:
         """Return the own rows of each node type."""
         offsets = torch.tensor(self.node_offsets, device=self.node_ids.device)

@@ -5,7 +5,7 @@ samplers against them: its in-neighbours, who read a node, are the targets of ou
 """
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from weft.graph.sorting import distinct
 from weft.graph.sparse import Features
 from weft.samplers.workers.partitioned import PartitionedSampler
 from weft.samplers.workers.row_requests import LABEL, RowRequests
-from weft.samplers.workers.worker_edges import WorkerEdges
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,22 @@ class Replicate:
     """How far importance looks, and how many hops around a node are held."""
 
 
-def importance(shard: Shard, group: Group, hops: int) -> Tensor:
+class HeldEnds(Protocol):
+    """Edges by the global ids of their ends: of a whole graph, or those that a rank holds."""
+
+    num_nodes: int
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Return source and target of each edge that is here."""
+
+
+def importance(graph: HeldEnds, group: Group, hops: int) -> Tensor:
     """Return (paths of 1 … `hops` edges out of a node) / (paths into it), [N] float64; all ranks call.
 
     Nodes without edges into them count as having one. `stores.importance` gives the same of the whole graph.
     """
-    held = WorkerEdges(shard)
-    src, dst = held.indices.long(), torch.repeat_interleave(held.indptr.diff())
-    readers, needed = (_paths(*ends, shard.num_nodes, hops, group) for ends in ((dst, src), (src, dst)))
+    src, dst = graph.ends()
+    readers, needed = (_paths(*ends, graph.num_nodes, hops, group) for ends in ((dst, src), (src, dst)))
     return readers / needed.clamp(min=1.0)
 
 
@@ -47,8 +54,7 @@ def important(shard: Shard, group: Group, asked: Replicate) -> Tensor:
     For each k up to `hops`: nodes of a k-hop importance of at least the threshold, and those that are at most
     k − 1 hops before them.
     """
-    held = WorkerEdges(shard)
-    src, dst = held.indices.long(), torch.repeat_interleave(held.indptr.diff())
+    src, dst = shard.ends()
     chosen = torch.zeros(shard.num_nodes, dtype=torch.bool)
     for hops in range(1, asked.hops + 1):
         rows = importance(shard, group, hops) >= asked.threshold
