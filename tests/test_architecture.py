@@ -198,7 +198,6 @@ MAY_COMPARE = {
     "compiler/lower.py": "'sum' is an operator of torch there",
     "report/read.py": "a run is read by the names in its files, without the code that wrote it",
     "train/optim.py": "'cosine' is a schedule there",
-    "train/needs.py": "a table of what each strategy would take, by its name",
 }
 
 

@@ -20,12 +20,12 @@ from weft.comm.link import Link, backend_for
 from weft.comm.rendezvous import RankPlace
 from weft.errors import RecipeError
 from weft.layers.base import layers
+from weft.strategies.device_bytes import sampled_bytes
 from weft.strategies.halo.halo import Halo
 from weft.strategies.minibatch.sampled import Sampled
 from weft.strategies.offload.offload import Offload, least_bytes
 from weft.train.launch import train
 from weft.train.model import build_model
-from weft.train.needs import sampled_bytes
 from weft.train.optim import make_optimizer
 from weft.train.settings import choose_device
 

@@ -22,8 +22,8 @@ from weft.machine import free_memory
 from weft.plan.rehearse.rehearsal import rehearse
 from weft.sizes import parse_bytes, shown
 from weft.strategies.base import strategies
+from weft.strategies.device_bytes import sampled_bytes
 from weft.train.model import build_model, option_names
-from weft.train.needs import sampled_bytes
 from weft.train.resolve import Resolved
 from weft.train.settings import choose_device
 from weft.train.workers.run_parts import facts_of

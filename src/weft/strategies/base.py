@@ -182,6 +182,11 @@ class Strategy:
         return not cls.in_batches
 
     @classmethod
+    def device_needs(cls, graph: Any, model: Any) -> dict[str, int]:
+        """Return about what its ways but a step over the whole graph take of a GPU, by their words."""
+        return {}
+
+    @classmethod
     def records_alone(cls, options: Mapping[str, Any]) -> str | None:
         """Return the folder of records that all is read from; None where a graph is."""
         return None

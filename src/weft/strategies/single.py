@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Unpack
 
 from weft.graph.graph import Graph
+from weft.layers.stack import Stack
 from weft.strategies.base import RunContext, Strategy, strategies
+from weft.strategies.device_bytes import offload_bytes
 from weft.strategies.memory.layer_parts import memory_given
 from weft.strategies.memory.whole import PlannedWhole
 from weft.strategies.whole import Whole
@@ -49,3 +51,8 @@ class Single(Strategy):
     def graph_on_device(cls, options: Mapping[str, Any]) -> bool:
         """Return whether the graph is to lie where the model is: not where chunks of it come and go."""
         return options.get("activation") != "offload"
+
+    @classmethod
+    def device_needs(cls, graph: Graph, model: Stack) -> dict[str, int]:
+        """Return what chunks of the graph take."""
+        return {f"{cls.name} with activation = 'offload'": offload_bytes(graph, model)}

@@ -1,121 +1,47 @@
-"""How much memory of a GPU the ways of training would take, told before a run rather than by its end."""
+"""What to say where a GPU has too little memory for a run, before it or at its end: which ways have room."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from weft.errors import RecipeError
 from weft.graph.graph import Graph
-from weft.graph.message.block import Block
-from weft.graph.sparse import SparseFeatures
-from weft.layers.base import Layer
 from weft.layers.learned import LearnedRows
 from weft.layers.stack import Stack
-from weft.samplers.neighbor import NeighborSampler
 from weft.sizes import shown
 from weft.stores.cached import SHARE, free_bytes
-from weft.strategies.call import known_hops
-from weft.strategies.minibatch.fanouts import usual_fanouts
-from weft.strategies.offload.blocks import Message
-from weft.strategies.offload.offload import LayerPlan, Offload, needed_bytes, obstacle_of, size_of
+from weft.strategies.base import strategies
+from weft.strategies.device_bytes import STATE, learned_bytes, whole_bytes
+from weft.strategies.offload.offload import obstacle_of
 from weft.tasks.base import Task
 from weft.train.model import build_model
-
-_KEPT = 3
-"""Matrices of the size of a layer's output that a step holds, at least: rows, gradients, what made them."""
-_STATE = 3
-"""Matrices of the size of learned rows that training keeps: they, and two moments of Adam."""
-_BATCH = 1024
-"""Seeds of a step of a sampled run that is told nothing else."""
-
-
-def whole_bytes(graph: Graph, model: nn.Module) -> int:
-    """Return what a step over the whole graph takes at least: edges both ways, features, rows of layers."""
-    edges = 2 * graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 8)
-    widths = [int(module.out_width) for module in model.modules() if isinstance(module, Layer)]
-    read = 2 * learned_bytes(model)  # rows that are read, and their gradients; the tables may lie on the host
-    return edges + feature_bytes(graph) + read + graph.num_nodes * size_of(model) * _KEPT * sum(widths)
-
-
-def learned_bytes(model: nn.Module) -> int:
-    """Return the bytes of learned rows."""
-    return sum(each.weight.nbytes for each in model.modules() if isinstance(each, LearnedRows))
 
 
 def place_rows(model: nn.Module, device: torch.device) -> None:
     """Have learned rows stay in the host's memory where a GPU has no room for them and their moments."""
-    if device.type != "cuda" or _STATE * learned_bytes(model) <= SHARE * free_bytes(device):
+    if device.type != "cuda" or STATE * learned_bytes(model) <= SHARE * free_bytes(device):
         return
     for table in model.modules():
         if isinstance(table, LearnedRows):
             table.on_host = True
 
 
-def feature_bytes(graph: Graph) -> int:
-    """Return the bytes of the features that lie in memory."""
-    held = [data["x"] for data in graph.node_data.values() if "x" in data]
-    dense = sum(x.nbytes for x in held if isinstance(x, Tensor))
-    return dense + sum(8 * x.nnz for x in held if isinstance(x, SparseFeatures))
-
-
-def sampled_bytes(
-    graph: Graph, model: Stack, fanout: Sequence[int] | None = None, batch_size: int = _BATCH
-) -> int:
-    """Return what sampled training takes where edges and features lie on the GPU too: they and a step.
-
-    A batch is drawn to see how many rows and edges one has.
-    """
-    fanouts = usual_fanouts(known_hops(model) or 1) if fanout is None else fanout
-    seeds = graph.seeds_or_all()
-    places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
-    batch = NeighborSampler(graph, fanouts).sample(seeds[places])
-    held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
-    rows = learned_bytes(model)
-    weights = 4 * (sum(each.nbytes for each in model.parameters()) - rows)  # gradients, two moments
-    return held + feature_bytes(graph) + weights + _STATE * rows + step_bytes(graph, model, batch.blocks)
-
-
-def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
-    """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
-    messages = LayerPlan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
-    size, layers = size_of(model), [each for each in model.layers if isinstance(each, Layer)]
-    given = blocks[0].num_src * size * layers[0].in_features
-    kept, most = given, 0
-    for number, (layer, block) in enumerate(zip(layers, blocks)):
-        sent, own = _message_bytes(None if messages is None else messages[number], layer, size)
-        rows, out = block.num_dst, block.num_dst * layer.out_width * size
-        kept += block.num_src * sent + rows * own + 2 * out + 24 * block.num_edges
-        most = max(most, block.num_src * sent + 2 * out)
-    return kept + most
-
-
-def _message_bytes(messages: Sequence[Message] | None, layer: Layer, size: int) -> tuple[int, int]:
-    """Return the bytes that a layer makes of a row it reads, and those it keeps of a row it makes."""
-    if messages is None:
-        return size * layer.out_width, 0
-    made = sum(message.nbytes for message in messages if not message.given)
-    return made, sum(message.nbytes for message in messages if message.given)
-
-
 def needs(graph: Graph, model: Stack) -> dict[str, int]:
-    """Return the bytes of a GPU that each way of training takes: the first two at least, the last about.
+    """Return the bytes of a GPU that training takes, about, otherwise than by a step over the whole graph.
 
     The graph lies in the host's memory, and a model that does not is brought there meanwhile.
     """
-    found = {"single": whole_bytes(graph, model)}
     if obstacle_of(model):
-        return found
-    host = torch.device("cpu")
-    place = next((each.device for each in model.parameters()), host)
-    model.to(host)
+        return {}
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    model.to(torch.device("cpu"))
     try:
-        chunks = needed_bytes(Offload(graph, host, memory=1), model, torch.device("cuda"))
-        found |= {"single with activation = 'offload'": chunks, "sampled": sampled_bytes(graph, model)}
+        ways = [strategies[name].device_needs(graph, model) for name in strategies.names()]
     finally:
-        model.to(place)
-    return found
+        model.to(device)
+    return {way: size for strategy in ways for way, size in strategy.items()}
 
 
 def check_memory(
@@ -127,16 +53,16 @@ def check_memory(
     built = build_model(graph, model, options, task=task) if isinstance(model, str) else model
     if not isinstance(built, Stack):
         return
-    free = free_bytes(device)
-    if whole_bytes(graph, built) > free:
-        raise RecipeError(too_little(needs(graph, built), free))
+    free, whole = free_bytes(device), whole_bytes(graph, built)
+    if whole > free:
+        raise RecipeError(too_little(whole, needs(graph, built), free))
 
 
-def too_little(found: Mapping[str, int], free: int) -> str:
-    """Return the line that says what each way of training takes."""
-    others = ", ".join(f"{name} about {shown(size)}" for name, size in found.items() if name != "single")
+def too_little(whole: int, ways: Mapping[str, int], free: int) -> str:
+    """Return the line that says what a step over the whole graph takes, and what other ways do."""
+    others = ", ".join(f"{way} about {shown(size)}" for way, size in ways.items())
     return (
-        f"train.device: a step over the whole graph takes at least {shown(found['single'])} of GPU memory, "
+        f"train.device: a step over the whole graph takes at least {shown(whole)} of GPU memory, "
         f"{shown(free)} are free; {others}{', ' if others else ''}or use 'cpu'"
     )
 
@@ -145,5 +71,5 @@ def out_of_memory(graph: Any, model: nn.Module, device: torch.device) -> str:
     """Return what to say of a run that found no memory on the GPU."""
     if not isinstance(graph, Graph) or not isinstance(model, Stack):
         return "the GPU has no memory left; use more parts, strategy.activation = 'offload', or 'cpu'"
-    free = free_bytes(device)
-    return f"the GPU has no memory left. {too_little(needs(graph.to(device='cpu'), model), free)}"
+    here, free = graph.to(device="cpu"), free_bytes(device)
+    return f"the GPU has no memory left. {too_little(whole_bytes(here, model), needs(here, model), free)}"

@@ -15,6 +15,7 @@ from weft.config import Range, bind
 from weft.errors import GraphError, RecipeError
 from weft.exchanges.accuracy import AccuracyCost
 from weft.graph.graph import Graph
+from weft.layers.stack import Stack
 from weft.partitioners.base import partitioners
 from weft.samplers.base import samplers
 from weft.samplers.core.temporal import check_finite
@@ -23,6 +24,7 @@ from weft.samplers.workers.replicas import Replicate
 from weft.stores.base import stores
 from weft.stores.open import check_store
 from weft.strategies.base import RunContext, Strategy, strategies
+from weft.strategies.device_bytes import sampled_bytes
 from weft.strategies.local import LocalGraph
 from weft.strategies.minibatch.batch_source import source_of
 from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
@@ -176,6 +178,11 @@ class Sampled(Strategy):
         if options.get("store") is not None:
             check_store(options["store"], workers)
         return super().arrangement(options, workers)
+
+    @classmethod
+    def device_needs(cls, graph: Graph, model: Stack) -> dict[str, int]:
+        """Return what a step of the usual fanouts takes, with edges and features on the GPU too."""
+        return {cls.name: sampled_bytes(graph, model)}
 
     @classmethod
     def check_pairs(cls, options: Mapping[str, Any], hides: bool) -> None:
