@@ -1,8 +1,9 @@
 """Link prediction against PyG: the same splits, model, loss and negatives, in the same run.
 
-Both train a SAGE of two layers with dot products of rows, on the message graph and the pairs of one split; a
-negative is drawn for each true pair in each epoch. Both keep the epoch with the best validation MRR and are
-scored by the same functions on the same 100 negatives a test pair, none of them a known link.
+All train a SAGE of two layers with dot products of rows, on the message graph and the pairs of one split; a
+negative is drawn for each true pair in each epoch. All keep the epoch with the best validation MRR and are
+scored by the same functions on the same 100 negatives of each test pair, none of them a known link. A seed
+gives every contender one split, its pairs and the same first weights: differences are taken seed by seed.
 """
 
 import math
@@ -18,14 +19,17 @@ import torch_geometric
 from torch import Tensor, nn
 
 import weft
+from benchmarks.cases.epoch import torch_csr
 from benchmarks.graphs import real, tiny
 from benchmarks.measure import Study
 from weft.graph.sparse import SparseFeatures
 from weft.tasks.base import EVALUATION, Targets, put_head
 from weft.tasks.link_prediction import LinkPrediction
 from weft.tasks.ranking import mrr, roc_auc
+from weft.train.model import build_model
 
 WIDTH = 64
+MODEL = {"hidden": WIDTH, "layers": 2, "dropout": 0.0, "input_dropout": 0.0}
 RATE = 0.01
 EVERY = 10
 """Epochs of full graphs between two validations."""
@@ -53,8 +57,8 @@ class PyGNet(nn.Module):
         self.first = torch_geometric.nn.SAGEConv(in_features, WIDTH)
         self.last = torch_geometric.nn.SAGEConv(WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        h: Tensor = self.last(F.relu(self.first(x, edge_index)), edge_index)
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        h: Tensor = self.last(F.relu(self.first(x, edges)), edges)
         return h
 
 
@@ -65,31 +69,34 @@ def _ours(
     done = weft.train(
         graph, "sage", task={"name": "link_prediction", "split": split, "width": WIDTH}, strategy=strategy,
         epochs=epochs // every, eval_every=EVERY // every, lr=RATE, seed=seed, device=device,
-        hidden=WIDTH, layers=2, dropout=0.0, input_dropout=0.0,
+        **MODEL,
     )  # fmt: skip
     scores = done.metrics["test"]
     return Result(scores["mrr"], scores["roc_auc"], done.epoch_seconds_median)
 
 
-def _pyg(graph: weft.Graph, split: dict[str, Any], epochs: int, seed: int, device: str) -> Result:
+def _pyg(
+    graph: weft.Graph, split: dict[str, Any], epochs: int, seed: int, device: str, csr: bool = False
+) -> Result:
     task = LinkPrediction(split=split, width=WIDTH)
     task.hides(False)  # a share of the pairs are targets and no messages, as with the strategy `single`
     shown = task.prepared(graph)
     targets = task.targets(shown, lambda value: value)
     x = shown.x.to_dense() if isinstance(shown.x, SparseFeatures) else shown.x
-    x, edge_index = x.to(device), shown.edge_index.to(device)
+    x, edges = x.to(device), (torch_csr(shown) if csr else shown.edge_index).to(device)
     torch.manual_seed(seed)
     model = PyGNet(x.shape[1])
+    _take_weights(model, build_model(shown, "sage", MODEL, task=task, seed=seed))
     put_head(task, model, weft.nn.GraphInfo.of(shown), seed=seed)  # a dot product, to be scored alike
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     src, dst = task.pairs["train"].src.to(device), task.pairs["train"].dst.to(device)
     seconds: list[float] = []
-    best, found = -math.inf, Result(0.0, 0.0, 0.0)
+    best, at_best = -math.inf, Result(0.0, 0.0, 0.0)
     for epoch in range(1, epochs + 1):
         start = time.perf_counter()
         negative = torch.randint(graph.num_nodes, (len(src),), device=device)
-        h = model(x, edge_index)
+        h = model(x, edges)
         source = h[src]
         true, false = (source * h[dst]).sum(1), (source * h[negative]).sum(1)
         loss = (F.softplus(-true).mean() + F.softplus(false).mean()) / 2
@@ -100,40 +107,82 @@ def _pyg(graph: weft.Graph, split: dict[str, Any], epochs: int, seed: int, devic
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
         if epoch % EVERY == 0 or epoch == epochs:
-            val = mrr(_scores(model, x, edge_index, targets["val"]))
+            val = mrr(_scores(model, x, edges, targets["val"]))
             if val > best:
-                scores = _scores(model, x, edge_index, targets["test"])
-                best, found = val, Result(mrr(scores), roc_auc(scores), 0.0)
-    return found._replace(seconds=statistics.median(seconds))
+                scores = _scores(model, x, edges, targets["test"])
+                best, at_best = val, Result(mrr(scores), roc_auc(scores), 0.0)
+    return at_best._replace(seconds=statistics.median(seconds))
 
 
 @torch.no_grad()
-def _scores(model: nn.Module, x: Tensor, edge_index: Tensor, targets: Targets) -> Tensor:
+def _take_weights(model: PyGNet, ours: nn.Module) -> None:
+    """Give PyG's convolutions the first weights of our layers: no draw of them then tells the two apart."""
+    weights = ours.state_dict()
+    for number, conv in enumerate((model.first, model.last)):
+        conv.load_state_dict({name: weights[f"layers.{number}.{name}"] for name in conv.state_dict()})
+
+
+@torch.no_grad()
+def _scores(model: nn.Module, x: Tensor, edges: Tensor, targets: Targets) -> Tensor:
     """Return the scores of pairs and of their negatives, those that weft draws for them."""
-    return targets.outputs(model, model(x, edge_index).cpu(), lambda h, ids: h[ids], EVALUATION)
+    return targets.outputs(model, model(x, edges).cpu(), lambda h, ids: h[ids], EVALUATION)
+
+
+OURS = "weft, `single`"
+CONTENDERS: dict[str, Train] = {
+    OURS: _ours,
+    "PyG, full graph": _pyg,
+    "PyG, full graph, torch CSR": partial(_pyg, csr=True),
+    "weft, `sampled`": partial(_ours, strategy="sampled"),
+}
 
 
 def rows(
     name: str, splits: Callable[[int], dict[str, Any]], epochs: int, device: str = "cpu", columns: int = 0
 ) -> Iterator[str]:
-    """Give a row a contender: both metrics over seeds, and the seconds of an epoch."""
+    """Give one row per contender: both metrics over seeds, and the seconds of an epoch; then their pairs."""
     name, splits = ("cora", _at_random) if tiny() else (name, splits)
     graph = real(name, symmetrise=True, normalise_features=True)  # as in PyG's example of links
     if columns:
         graph = graph.with_data(x=_columns(graph, columns))
     epochs, seeds = (EVERY, 2) if tiny() else (epochs, 5)
-    contenders: dict[str, Train] = {"weft, `single`": _ours, "PyG, full graph": _pyg}
-    contenders["weft, `sampled`"] = partial(_ours, strategy="sampled")
-    results: dict[str, list[Result]] = {each: [] for each in contenders}
-    for seed in range(seeds):  # by turns, so that a busy moment hits both
-        for each, train in contenders.items():
+    results: dict[str, list[Result]] = {each: [] for each in CONTENDERS}
+    for seed in range(seeds):  # by turns, so that a busy moment hits all
+        for each, train in CONTENDERS.items():
             results[each].append(train(graph, splits(seed), epochs, seed, device))
     yield "| | test MRR | test ROC-AUC | seconds an epoch |"
     yield "|---|---|---|---|"
-    for each, found in results.items():
-        cells = [_mean([result.mrr for result in found]), _mean([result.auc for result in found])]
-        yield f"| {each} | {' | '.join(cells)} | {statistics.median(r.seconds for r in found):.4f} |"
+    for each, runs in results.items():
+        yield f"| {each} | {_cells(_mean, runs)} | {_seconds(runs):.4f} |"
+    ours = results.pop(OURS)
+    for each, runs in results.items():
+        ratio = _seconds(runs) / _seconds(ours)
+        yield f"| `single` less {each}, seed by seed | {_cells(_difference, ours, runs)} | {ratio:.1f}× |"
     yield f"| PyG, LinkNeighborLoader | not measured: {_missing()} | | |"
+
+
+def _cells(told: Callable[..., str], *runs: list[Result]) -> str:
+    """Return the cells of both metrics, as `told` puts the values of one or two contenders."""
+    mrrs = told(*([result.mrr for result in each] for each in runs))
+    return f"{mrrs} | {told(*([result.auc for result in each] for each in runs))}"
+
+
+def _seconds(runs: list[Result]) -> float:
+    return statistics.median(result.seconds for result in runs)
+
+
+def _mean(values: list[float]) -> str:
+    return f"{statistics.mean(values):.4f} ± {_error(values):.4f}"
+
+
+def _difference(ours: list[float], theirs: list[float]) -> str:
+    """Return the mean difference of pairs of runs and its error, smaller than that of either mean."""
+    pairs = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return f"{statistics.mean(pairs):+.4f} ± {_error(pairs):.4f}"
+
+
+def _error(values: list[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
 
 
 def _columns(graph: weft.Graph, columns: int) -> Tensor:
@@ -145,11 +194,6 @@ def _columns(graph: weft.Graph, columns: int) -> Tensor:
         torch.randn(graph.x.shape[1], columns, generator=random) / math.sqrt(columns)
     )
     return dense
-
-
-def _mean(values: list[float]) -> str:
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return f"{statistics.mean(values):.4f} ± {error:.4f}"
 
 
 def _missing() -> str:
@@ -177,7 +221,8 @@ def _by_time(seed: int) -> dict[str, Any]:
 _NOTE = (
     "The same message graph, pairs and evaluation negatives for both; 30 % of the training pairs are targets "
     "and no messages; `sampled` hides those of a batch instead, trains on all, takes many steps an epoch and "
-    "a fifth of the epochs. ± is the standard error over 5 seeds, each with its own split where it is random."
+    "a fifth of the epochs. ± is the standard error over 5 seeds, each with its own split where random; "
+    "differences are of runs with one split, pairs and first weights; beside them is the ratio of seconds."
 )
 CASES = [
     Study(
