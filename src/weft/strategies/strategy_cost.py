@@ -1,7 +1,7 @@
 """What a strategy tells a planner: the settings worth trying, how long a rehearsal is, whether it is exact.
 
 Bytes, memory and work are not told but counted: a plan rehearses the strategy itself. Most follows from what
-the class says it can do; a strategy of which more is known has a cost of its own beside it, under its name.
+the class says it can do; a strategy of which more is known has a cost of its own in its file, under its name.
 """
 
 import inspect

@@ -18,6 +18,7 @@ from weft.strategies.base import RunContext, Strategy, strategies
 from weft.strategies.halo.halo_parts import HaloParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.reducer import Summed, reducer_of
+from weft.strategies.strategy_cost import StrategyCost, costs
 from weft.strategies.tensor_workers.tensor_workers import TensorOptions
 
 INTERVALS = 4
@@ -113,3 +114,17 @@ class Asynchronous(Strategy):
             raise RecipeError(
                 f"strategy.replay: {form!r} gives the same bits by itself; use form = 'free', or leave it out"
             )
+
+
+@costs.add("asynchronous")
+class AsynchronousCost(StrategyCost):
+    """Halo rows as `halo` sends them, while intervals go on; how long nobody waits is not known before."""
+
+    untried: ClassVar[str] = (
+        "what it saves is waiting for workers that are slow now and then; traffic is that of halo"
+    )
+    overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
+
+    def is_exact(self, options: Mapping[str, Any]) -> bool:
+        """Return whether nothing that is read is old."""
+        return options.get("form", "deterministic") != "free" and not options.get("staleness")

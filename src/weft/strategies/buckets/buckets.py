@@ -16,6 +16,7 @@ from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
 from weft.strategies.buckets.orders import OrderName
 from weft.strategies.buckets.room import check_room, room_of
 from weft.strategies.buckets.visits import Relations, Visits
+from weft.strategies.strategy_cost import StrategyCost, costs
 from weft.tasks.base import Task
 from weft.tasks.link_prediction import USUAL, LinkPrediction
 from weft.tasks.negatives import Negatives
@@ -193,3 +194,10 @@ def _check_workers(
             f"strategy.partitions: {workers} workers train buckets without a partition in common, of which "
             f"there must be {2 * workers}, got {count}"
         )
+
+
+@costs.add("buckets")
+class BucketsCost(StrategyCost):
+    """There is no model of layers to compare with others."""
+
+    untried: ClassVar[str] = "it learns a row for each node and has no layers: another model than this one"

@@ -1,6 +1,7 @@
 """The whole graph in every step, cut by nodes: each rank computes its own rows and is sent those it reads."""
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import Annotated, Any, ClassVar, Literal, Unpack
 
 from torch import Tensor
@@ -14,6 +15,7 @@ from weft.strategies.halo.planned import PlannedParts
 from weft.strategies.local import LocalGraph
 from weft.strategies.memory.layer_parts import memory_given
 from weft.strategies.reducer import Summed
+from weft.strategies.strategy_cost import StrategyCost, costs
 
 
 @strategies.add("halo")
@@ -94,3 +96,14 @@ def _check_planned(options: Mapping[str, Any]) -> None:
             "strategy.activation: 'auto' gives layers that run again the rows that came before: use the "
             "exchange 'exact', without drift, or activation = 'keep'"
         )
+
+
+@costs.add("halo")
+class HaloCost(StrategyCost):
+    """Halo rows travel while a worker sums its local edges."""
+
+    overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
+
+    def period(self, options: Mapping[str, Any]) -> int:
+        """Return after how many epochs all repeats itself, the measuring of errors too."""
+        return lcm(super().period(options), int(options.get("drift") or 1))

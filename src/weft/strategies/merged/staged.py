@@ -28,6 +28,7 @@ from weft.strategies.local import LocalGraph
 from weft.strategies.merged.staged_block import StagedBlock
 from weft.strategies.reducer import Summed
 from weft.strategies.shared import Shared
+from weft.strategies.strategy_cost import StrategyCost, costs
 
 Form = Literal["1d", "2d"]
 
@@ -100,3 +101,10 @@ class StagedParts(PartsLayout):
         """Return the block: it is exact, and keeps nothing of a step."""
         self.block.evaluating = True
         return self.block
+
+
+@costs.add("staged")
+class StagedCost(StrategyCost):
+    """Least memory of all exact ways on workers."""
+
+    turns: ClassVar[bool] = True

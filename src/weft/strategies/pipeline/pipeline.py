@@ -22,6 +22,7 @@ from weft.strategies.pipeline.planner import PlanName
 from weft.strategies.pipeline.schedules import ScheduleName
 from weft.strategies.pipeline.versions import VersionsName
 from weft.strategies.pipeline.weights import StageWeights
+from weft.strategies.strategy_cost import StrategyCost, costs
 
 _MICRO = 4
 
@@ -135,3 +136,10 @@ def _check_counts(given: Any, key: str) -> None:
     for count in counts or [0]:
         if isinstance(count, int) and count < 1:
             raise RecipeError(f"strategy.{key}: expected numbers of at least 1, got {given!r}")
+
+
+@costs.add("pipeline")
+class PipelineCost(StrategyCost):
+    """Stages of layers on workers of their own; who runs which is divided by measured times."""
+
+    untried: ClassVar[str] = "its stages are divided by times that the run itself measures"

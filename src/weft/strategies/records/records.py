@@ -41,6 +41,7 @@ from weft.strategies.records.record_loader import RecordFiles, RecordLoader
 from weft.strategies.records.server import Servers
 from weft.strategies.reducer import PlainReducer, Summed, reducer_of
 from weft.strategies.shared import Shared
+from weft.strategies.strategy_cost import StrategyCost, costs
 from weft.tasks.base import Pieces, Task
 
 # Steps after which workers that run apart meet to see whether the run is to be saved or left.
@@ -311,3 +312,10 @@ def _mapped(files: RecordFiles, local: LocalGraph) -> Graph:
 def _dtype(graph: GraphView) -> torch.dtype:
     held = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
     return next(held, torch.get_default_dtype())
+
+
+@costs.add("records")
+class RecordsCost(StrategyCost):
+    """Files are made once, by `weft flatten`."""
+
+    untried: ClassVar[str] = "it reads neighbourhoods that `weft flatten` has to make first"

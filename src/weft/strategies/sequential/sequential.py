@@ -22,6 +22,7 @@ from weft.strategies.reducer import Summed
 from weft.strategies.sequential.block import SequentialBlock
 from weft.strategies.sequential.parts import TRAINING, make_rounds
 from weft.strategies.shared import Shared
+from weft.strategies.strategy_cost import StrategyCost, costs
 
 
 @strategies.add("sequential")
@@ -104,3 +105,14 @@ class SequentialParts(PartsLayout):
         self.block.exchange = exchange
         self.block.begin(kind)
         return self.block
+
+
+@costs.add("sequential")
+class SequentialCost(StrategyCost):
+    """Two parts are in memory; the next travels while one is worked on."""
+
+    overlaps: ClassVar[tuple[str, ...]] = ("halo", "gradient")
+
+    def variants(self, workers: int) -> list[dict[str, Any]]:
+        """Return every exchange with two parts a worker: with one there is nothing to come and go."""
+        return [{"parts": 2 * workers, **way} for way in super().variants(workers)]
