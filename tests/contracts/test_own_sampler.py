@@ -9,8 +9,8 @@ import weft
 from weft.errors import GraphError, InputError, RecipeError
 from weft.graph import Graph
 from weft.samplers import Batch, EdgeLoader, NeighborSampler, Sampler, samplers
-from weft.strategies.minibatch.placement import Nearby
 from weft.strategies.minibatch.sampled import Sampled
+from weft.strategies.placement import Nearby
 
 
 class Whole(Sampler):

@@ -140,7 +140,7 @@ def test_a_run_says_why_its_steps_are_no_graphs(graph: weft.Graph, tmp_path: Pat
 def test_features_of_several_types_that_do_not_fit_come_with_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.strategies.minibatch.placement.SHARE", 0.0)
+    monkeypatch.setattr("weft.strategies.placement.SHARE", 0.0)
     strategy = {"name": "sampled", "fanout": [4, 3], "batch_size": 5}
     there, here = (
         losses(graph_of("typed"), tmp_path, device, model="rgcn", strategy=strategy, epochs=4)

@@ -10,7 +10,7 @@ from weft.graph.message.block import Block
 from weft.graph.views import GraphView
 from weft.strategies.call import SameBlock, hops_of
 from weft.strategies.local import LocalGraph
-from weft.strategies.minibatch.placement import Nearby
+from weft.strategies.placement import Nearby
 from weft.strategies.shared import Shared
 
 

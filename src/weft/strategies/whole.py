@@ -10,8 +10,8 @@ from weft.graph.message.block import Block
 from weft.graph.source import RowSource
 from weft.sizes import shown
 from weft.strategies.layout import Layout
-from weft.strategies.minibatch.placement import Nearby
 from weft.strategies.offload.offload import Offload, checked, needed_bytes
+from weft.strategies.placement import Nearby
 from weft.strategies.shared import Shared
 
 

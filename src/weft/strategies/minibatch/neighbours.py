@@ -25,8 +25,8 @@ from weft.stores.typed import TypedStores
 from weft.strategies.minibatch.batch_source import BatchSource, GraphSource, PartSource, Spec, train_ids
 from weft.strategies.minibatch.closing import CLOSURE, closed_shard
 from weft.strategies.minibatch.fanouts import Hops
-from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import ReceivingLoader, dismiss
+from weft.strategies.placement import Where
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,8 @@ from weft.strategies.minibatch.fanouts import Fanouts, by_hop, check_fanouts
 from weft.strategies.minibatch.neighbourhoods import Neighbourhoods
 from weft.strategies.minibatch.neighbours import DrawSettings, GraphNeighbours, Neighbours, PartNeighbours
 from weft.strategies.minibatch.pair_limits import check_timed_pairs, refuse_nodes_alone, refuse_typed_store
-from weft.strategies.minibatch.placement import Where
 from weft.strategies.minibatch.sampler_ranks import check_samplers
+from weft.strategies.placement import Where
 from weft.strategies.reducer import reducer_of
 
 TO_SAMPLER = ("graph", "fanout", "seed", "expand", "temporal", "shared")

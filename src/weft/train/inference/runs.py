@@ -20,7 +20,7 @@ from weft.samplers.loader import Loader
 from weft.samplers.neighbor import NeighborSampler
 from weft.stores.base import Store
 from weft.stores.memory import MemoryStore
-from weft.strategies.minibatch.placement import Nearby
+from weft.strategies.placement import Nearby
 from weft.tasks.base import finished
 from weft.train.inference.stages import Chain, Stage
 from weft.train.settings import choose_device

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from weft.graph.graph import Graph
 from weft.graph.sparse import SparseFeatures
 from weft.stores.cached import CachedStore
-from weft.strategies.minibatch import placement
-from weft.strategies.minibatch.placement import Nearby, with_near_data, with_near_edges
+from weft.strategies import placement
+from weft.strategies.placement import Nearby, with_near_data, with_near_edges
 
 HERE = torch.device("cpu")
 
