@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import math
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from halo_jobs import graph_of
+from rated import rated
 from torch import Tensor, nn
 
 import weft
@@ -96,6 +98,38 @@ def test_strategies_give_the_losses_of_the_cpu(
 def _for(strategy: dict[str, Any], device: str) -> dict[str, Any]:
     only = ("sample_on",) if device == "cpu" else ()
     return {name: value for name, value in strategy.items() if name not in only}
+
+
+LINKS = {"name": "link_prediction", "width": 4, "evaluate": {"name": "uniform", "count": 20}}
+PAIRS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (LINKS, {"name": "single"}),
+    (LINKS | {"score": "mlp", "negatives": {"name": "joint", "count": 5}}, {"name": "single"}),
+    (LINKS, {"name": "sampled", "fanout": [4, 3], "batch_size": 50}),
+    (
+        LINKS | {"negatives": "inbatch", "loss": "infonce"},
+        {"name": "sampled", "fanout": -1, "batch_size": 60},
+    ),
+    ({"name": "edge_regression", "label": "rating", "width": 4}, {"name": "single"}),
+    (
+        {"name": "edge_regression", "label": "rating", "width": 4, "edge_data": ["known"]},
+        {"name": "sampled", "fanout": [4, 3], "batch_size": 50},
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "strategy"), PAIRS, ids=str)
+def test_pairs_give_the_losses_and_scores_of_the_cpu(
+    tmp_path: Path, task: dict[str, Any], strategy: dict[str, Any]
+) -> None:
+    settings: dict[str, Any] = {"hidden": 8, "epochs": 4, "lr": 0.01, "dropout": 0.3, "task": task}
+    runs = {}
+    for device in ("cuda", "cpu"):
+        out = tmp_path / device
+        summary = train(rated(), "sage", strategy=strategy, **settings, device=device, out=out)
+        told = [event["loss"] for event in weft.read_events(out) if event["event"] == "epoch"]
+        runs[device] = [*told, summary.metrics["test"]["loss"]]
+        assert all(math.isfinite(value) for value in summary.metrics["test"].values())
+    assert runs["cuda"] == pytest.approx(runs["cpu"], rel=2e-3)
 
 
 def test_relations_are_sampled_on_the_cpu_for_the_gpu(graph: weft.Graph, tmp_path: Path) -> None:
