@@ -1,7 +1,7 @@
 """What is installed in an environment, and whether it still is, byte for byte.
 
 `python -I docs/lock.py SITE LOCK --write` (`make lock`) compares every installed file with the hash that its
-package states for it, and writes a line a package: name, version, and a hash over all that it states.
+package states for it, and writes one line per package: name, version, and a hash over all that it states.
 `python -I docs/lock.py SITE LOCK` (`make verify`) compares again, and with these lines. SITE is the folder of
 the installed packages; the Python that looks should not be the one of the environment. What lies there and
 belongs to no package is named, too, if Python would run it. Caches of bytecode are not looked at.

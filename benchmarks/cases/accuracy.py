@@ -27,7 +27,7 @@ PUBMED_GAT = {"out_heads": 8, "lr": 0.01, "weight_decay": 1e-3, "epochs": 200, "
 
 
 def test_accuracies(graph: weft.Graph, model: str, **settings: Any) -> list[float]:
-    """Return the test accuracy in per cent at the best validation epoch, one number a seed."""
+    """Return the test accuracy in per cent at the best validation epoch, one number per seed."""
     return [100 * weft.train(graph, model, seed=seed, **settings).test_accuracy for seed in SEEDS]
 
 

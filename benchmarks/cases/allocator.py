@@ -16,7 +16,7 @@ TURNS = 3
 
 
 def rows() -> Iterator[str]:
-    """Give a row a way: the median of an epoch and the largest peak of some runs, by turns."""
+    """Give one row per way: the median of an epoch and the largest peak of some runs, by turns."""
     found: dict[str, list[tuple[float, int]]] = {name: [] for name in WAYS}
     for _ in range(1 if tiny() else TURNS):
         for name, environment in WAYS.items():

@@ -66,7 +66,7 @@ def _late_intervals(seed: int) -> Iterator[None]:
 
 
 def accuracy() -> Iterator[str]:
-    """Give a row a rate and form: the median number of epochs to the accuracy, and of that by sync."""
+    """Give one row per rate and form: the median number of epochs to the accuracy, and of that by sync."""
     yield f"| lr | form | {' | '.join(GRAPHS)} |"
     yield f"|---|---|{'---|' * len(GRAPHS)}"
     for rate, epochs in RATES.items():

@@ -18,7 +18,7 @@ WIDTHS = (100, 256, 256, 47)
 
 
 def _row_bytes(block: Block, width: int, size: int) -> float:
-    """Return the bytes of one pass: a row an edge, an index an edge, and the rows written."""
+    """Return the bytes of one pass: one row per edge, one index per edge, and the rows written."""
     return block.num_edges * (width * size + 4) + block.num_dst * (width * size + 8)
 
 
@@ -125,7 +125,7 @@ def _epoch_step(block: Block, x: Tensor, y: Tensor, dtype: torch.dtype) -> Step:
 
 _NOTE = (
     "Generated graphs of the sizes of ogbn-arxiv, ogbn-products and Reddit; memory is what is allocated "
-    "above the inputs, both CSR directions being inputs. 'Must move' counts a row and an index an edge for "
+    "above the inputs, both CSR directions being inputs. 'Must move' counts a row and an index per edge for "
     "each pass over the edges and the rows written; with cache hits the ratio can be below 1."
 )
 

@@ -145,7 +145,7 @@ def _studies() -> list[Study]:
     size = f"{WIDTH} columns, forward + backward, {torch.cuda.get_device_name()}"
     note = (
         "1,000,000 nodes, 20,000,000 edges at random; memory is what is allocated above the inputs, both CSR "
-        "directions among them. What must move is a row an edge for every tensor that a pass over the edges "
+        "directions among them. What must move is a row per edge for every tensor that a pass over the edges "
         f"gathers, and the rows it reads and writes; a copy moves {bandwidth() / 1e12:.2f} TB/s here."
     )
     made: dict[str, Callable[[], Iterator[str]]] = {

@@ -24,9 +24,9 @@ _WORD = 4  # bytes
 
 
 def rows() -> Iterator[str]:
-    """Give a row a grid: words a rank and epoch, measured and due."""
+    """Give one row per grid: words a rank and epoch, measured and due."""
     graph = real("cora" if tiny() else "pubmed", symmetrise=True, normalise_features=True)
-    # The second layer's rows are `hidden` wide, the last's a class a column; the first's are inputs, whose
+    # The second layer's rows are `hidden` wide, the last's one per class; the first's are inputs, whose
     # aggregate is remembered, or transformed where that is narrower.
     first = [] if graph.block().prefers_aggregate_first(graph.x) else [HIDDEN]
     widths = [*first, HIDDEN, graph.num_classes]

@@ -28,7 +28,7 @@ def _graph() -> weft.Graph:
 
 
 def rows() -> Iterator[str]:
-    """Give a row a policy: bytes an epoch, as a share of exact, exchanges avoided."""
+    """Give one row per policy: bytes an epoch, as a share of exact, exchanges avoided."""
     graph = _graph()
     with workspace() as folder:
         nodes = write(folder / "nodes", graph, WORKERS, name="metis")
@@ -51,7 +51,9 @@ def _compare(strategy: str, folder: str, policies: dict[str, dict[str, Any]]) ->
     exact, *others = launch(runs, WORKERS)
     for result in (exact, *others):
         share = halo_bytes(result) / halo_bytes(exact)
-        wide = halo_bytes(result, 0) / max(1.0, halo_bytes(exact, 0))  # the last layer sends a class a column
+        wide = halo_bytes(result, 0) / max(
+            1.0, halo_bytes(exact, 0)
+        )  # the last layer sends a column per class
         name = result["name"]
         yield (
             f"| {strategy}, {name} | {halo_bytes(result) / 1024:,.0f} | {share:.3f} | {wide:.3f} | "

@@ -19,7 +19,7 @@ GRAPHS = {"10": (100_000, 1_000_000), "50": (100_000, 5_000_000)}
 
 
 def rows() -> Iterator[str]:
-    """Give a row a model and number of edges a node: the peak of an epoch with both exchanges."""
+    """Give one row per model and number of edges a node: the peak of an epoch with both exchanges."""
     yield "| model | edges a node | exact MiB | p = 0.1 MiB | of exact |"
     yield "|---|---|---|---|---|"
     for degree, (nodes, edges) in GRAPHS.items():

@@ -26,7 +26,7 @@ AUTO = ("sampled(auto)", "sampled(auto) + auto bits")
 
 
 def rows() -> Iterator[str]:
-    """Give a row a speed: compute C, exact communication M, and each policy's epoch with its bound."""
+    """Give one row per speed: compute C, exact communication M, and each policy's epoch with its bound."""
     names = ["exact", *[name for name in SWEPT if name in known(HALO)]]
     yield f"| link, Mbit/s | reached | C, s | M, s | {' | '.join(names)} |"
     yield "|---|---|---|---|" + "---|" * len(names)

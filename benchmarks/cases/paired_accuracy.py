@@ -31,7 +31,7 @@ def _communities() -> Given:
 
 
 def rows(given: Callable[[], Given]) -> Iterator[str]:
-    """Give a row a policy: mean accuracies, and the mean difference of pairs with its error."""
+    """Give one row per policy: mean accuracies, and the mean difference of pairs with its error."""
     yield "| policy | exact | with it | difference | |"
     yield "|---|---|---|---|---|"
     with workspace() as folder:

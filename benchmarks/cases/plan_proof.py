@@ -90,7 +90,7 @@ def _case(graph: str, model: dict[str, Any], workers: int, strategy: Strategy, r
 
 
 def rows() -> Iterator[str]:
-    """Give a row a run, then what they come to together."""
+    """Give one row per run, then what they come to together."""
     machine, proved = machine_here(), []
     why_not = missing()
     yield "| run | bytes | off | messages | off | peak MiB | planned | ms an epoch | planned |"

@@ -25,7 +25,7 @@ def graphs() -> Iterator[tuple[str, weft.Graph]]:
 
 
 def rows() -> Iterator[str]:
-    """Give a row a graph and partitioner: what was measured, and what was expected of the largest."""
+    """Give one row per graph and partitioner: what was measured, and what was expected of the largest."""
     counts = FITTED + HELD_OUT
     heads = " | ".join(f"{each} parts" for each in counts)
     yield f"| graph | partitioner | {heads} | expected of 32 | of 64 |"

@@ -21,7 +21,7 @@ UNITS = {"SAGE": 2, "GAT": 3}
 
 
 def workers() -> Iterator[str]:
-    """Give a row a model and number of ranks, four parts each: peak memory of an epoch, units of traffic."""
+    """Give one row per model and number of ranks, four parts each: peak memory of an epoch, its traffic."""
     # Few edges stay inside a community, so that a rank reads most of the graph.
     graph = communities(100_000, 3_000_000, classes=32, homophily=0.5, features=64)
     yield "| model | ranks | halo MiB | sequential MiB | × ranks, of one | of halo | units | required |"
@@ -44,7 +44,7 @@ def workers() -> Iterator[str]:
 
 
 def one_process() -> Iterator[str]:
-    """Give a row a number of parts, all held by one process: peak memory of an epoch of R-GCN."""
+    """Give one row per number of parts, all held by one process: peak memory of an epoch of R-GCN."""
     yield "| strategy | parts | MiB | of single |"
     yield "|---|---|---|---|"
     graph = _typed()

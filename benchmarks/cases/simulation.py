@@ -28,7 +28,7 @@ EXCHANGES: tuple[dict[str, Any], ...] = (
 
 
 def rows() -> Iterator[str]:
-    """Give a row a configuration: seconds of an epoch as simulated and as run, and how far off that is."""
+    """Give one row per configuration: seconds of an epoch as simulated and as run, and how far off."""
     yield "| ranks | link, Mbit/s | exchange | simulated, s | run, s | off |"
     yield "|---|---|---|---|---|---|"
     shrink = 100 if tiny() else 1

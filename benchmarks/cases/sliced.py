@@ -19,7 +19,7 @@ WIDTHS = (25, 50, 100, 200, 400, 800)
 
 
 def rows() -> Iterable[str]:
-    """Give a row a width: the bytes of an epoch of both, gradients with them, measured and by the formula."""
+    """Give one row per width: bytes of an epoch of both, with gradients, measured and by the formula."""
     both = "MiB | of it gradients | formula"
     yield f"| features | data parallel, {both} | sliced, {both} | sliced / data parallel |"
     yield "|---|---|---|---|---|---|---|---|"

@@ -91,7 +91,7 @@ class Seen:
 
 
 def rows() -> Iterator[str]:
-    """Give a line a kind: steps, kills, what grew, what was left."""
+    """Give one line per kind: steps, kills, what grew, what was left."""
     began = time.monotonic()
     yield (
         "| kind | epochs | steps | killed or changed | bits | "
@@ -276,7 +276,7 @@ def _look(seen: Seen, launcher: int, out: Path, minute: float) -> None:
     for path in out.rglob("*"):
         with suppress(OSError):
             if path.name.startswith("events"):
-                continue  # a line an epoch
+                continue  # one line per epoch
             found["disk"] += path.stat().st_size / 2**20
     seen.minutes.append(minute)
     for name, value in found.items():

@@ -36,7 +36,7 @@ LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def rows() -> Iterator[str]:
-    """Give a row a layout: words a rank and epoch, measured and due, and the memory of an epoch."""
+    """Give one row per layout: words a rank and epoch, measured and due, and the memory of an epoch."""
     graph = real("cora" if tiny() else "pubmed", symmetrise=True)
     graph = graph.with_data(x=graph.x if isinstance(graph.x, Tensor) else graph.x.to_dense())
     widths = [HIDDEN, graph.num_classes]  # the aggregate of the inputs is remembered

@@ -53,8 +53,8 @@ ON_PAIRS: dict[str, tuple[Callable[..., Any], str]] = {
         lambda u, v, k, e: einsum("ef,efo->eo", einsum("ef,efo->eo", u, W[k]).relu(), DEEP[k]) + u[:, :OUT],
         "max",
     ),
-    "a matrix a head": (lambda u, v, k, e: einsum("ehf,ehfo->eho", u.view(-1, 2, 2), HEADS[k]), "sum"),
-    "a matrix a head by matmul": (
+    "one matrix per head": (lambda u, v, k, e: einsum("ehf,ehfo->eho", u.view(-1, 2, 2), HEADS[k]), "sum"),
+    "one matrix per head by matmul": (
         lambda u, v, k, e: (u.view(-1, 2, 1, 2) @ HEADS[k]).squeeze(2).flatten(1) * e,
         "sum",
     ),
@@ -120,7 +120,7 @@ def test_a_matrix_by_relation_equals_torch(name: str, without: tuple[str, ...]) 
 def test_relations_may_be_counted_from_the_end(dtype: torch.dtype) -> None:
     kind = kinds(EDGES).to(dtype)
     kind[::2] -= RELATIONS
-    for name in ("einsum", "a matrix a head"):
+    for name in ("einsum", "one matrix per head"):
         message, reduce = ON_PAIRS[name]
         assert_same(message, EDGES, reduce, CAPTURED, **given_of(EDGES, kind))
 

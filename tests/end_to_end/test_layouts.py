@@ -1,4 +1,4 @@
-"""Grids and vertex cuts through the command: equal numbers, resumed, one line a mistake."""
+"""Grids and vertex cuts through the command: equal numbers, resumed, one line per mistake."""
 
 import json
 import os

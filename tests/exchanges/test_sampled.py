@@ -1,4 +1,4 @@
-"""Boundary sampling: one draw a row and an epoch, the same at both ends, and fewer bytes."""
+"""Boundary sampling: one draw per row and epoch, the same at both ends, and fewer bytes."""
 
 import exchange_jobs
 import pytest

@@ -1,4 +1,4 @@
-"""Edges by their two ends: one number a pair, mirrored relations, one of each group."""
+"""Edges by their two ends: one number per pair, mirrored relations, one of each group."""
 
 import torch
 

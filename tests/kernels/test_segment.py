@@ -1,4 +1,4 @@
-"""One matrix a segment of rows."""
+"""One matrix per segment of rows."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A column an epoch, or the mean of several, and a ceiling that one heavy epoch does not set."""
+"""One column per epoch, or the mean of several, and a ceiling that one heavy epoch does not set."""
 
 from weft.report.columns import NUM_COLUMNS, epoch_columns
 

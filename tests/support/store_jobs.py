@@ -105,7 +105,7 @@ def learned_in_torch(kind: Any) -> Tensor:
         assert kind is RowwiseAdagrad
         assert table.weight.grad is not None
         with torch.no_grad():
-            for row in step_ids(step).unique().tolist():  # Lerer et al., 2019: one sum a row
+            for row in step_ids(step).unique().tolist():  # Lerer et al., 2019: one sum per row
                 gradient = table.weight.grad[row]
                 totals[row] += (gradient * gradient).sum() / WIDTH
                 table.weight[row] -= 0.1 / (totals[row].sqrt() + 1e-10) * gradient

@@ -121,8 +121,8 @@ def test_parts_of_weighted_and_smoothed_targets_add_up_to_torchs_sum(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: cross_entropy([1.0, -2.0]), "task.weights: expected one number a class"),
-        (lambda: cross_entropy([1.0, float("nan")]), "task.weights: expected one number a class"),
+        (lambda: cross_entropy([1.0, -2.0]), "task.weights: expected one number per class"),
+        (lambda: cross_entropy([1.0, float("nan")]), "task.weights: expected one number per class"),
         (lambda: cross_entropy([0.0, 0.0]), "not all 0"),
         (lambda: cross_entropy([1.0, 2.0]).summed(OUTPUTS, Y), "2 are given, the model has 3 outputs"),
         (lambda: cross_entropy(smoothing=1.5), "label smoothing: expected a share"),

@@ -177,7 +177,7 @@ def test_a_loss_by_name_takes_log_q_for_its_y() -> None:
         (lambda: pair_loss("margin", margin=0.0), "task.loss.margin.*> 0"),
         (lambda: pair_loss("infonce", temperature="hot"), "task.loss.temperature: expected a number"),
         (lambda: pair_loss("bpr").each(OUTPUTS, OUTPUTS), "'bpr' has no use for log_q; 'infonce' has"),
-        (lambda: infonce()(OUTPUTS, OUTPUTS[:, 1:]), r"log_q: expected a number a score, \[9, 5\]"),
+        (lambda: infonce()(OUTPUTS, OUTPUTS[:, 1:]), r"log_q: expected one number per score, \[9, 5\]"),
     ],
 )
 def test_what_cannot_be_is_one_line(make: Callable[[], object], message: str) -> None:

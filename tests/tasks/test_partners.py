@@ -25,7 +25,7 @@ from weft.tasks.partners import (
 
 
 class Dot:
-    """Scores by a product, times a number a relation."""
+    """Scores by a product, times one number per relation."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

@@ -11,7 +11,7 @@ from weft.train.travel import Crossed
 
 
 class Attended(nn.Module):
-    """A message that reads a number a head and 8 values of rows that are 64 wide."""
+    """A message that reads one number per head and 8 values of rows that are 64 wide."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

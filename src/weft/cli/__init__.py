@@ -1,1 +1,1 @@
-"""The `weft` command: a thin front over the Python interface, one file a command."""
+"""The `weft` command: a thin front over the Python interface, one file per command."""

@@ -156,7 +156,7 @@ def _what(result: dict[str, Any]) -> str:
 
 @contextmanager
 def _watching() -> "Iterator[RoundProgress]":
-    """Give what shows the rounds: a bar on a terminal, elsewhere a line a round."""
+    """Give what shows the rounds: a bar on a terminal, elsewhere one line per round."""
     if not sys.stderr.isatty():
         yield _line
         return

@@ -197,7 +197,7 @@ def train_as_worker(options: argparse.Namespace, recipe: Recipe) -> "Summary | N
         claimed(out) if group.rank == 0 else nullcontext(),
     ):
         if not launched():
-            # One line a machine: that of its first rank.
+            # One line per machine: that of its first rank.
             message = f"rank {group.rank} waits for rank 0, which reads and cuts the graph"
             group.prepare(cut, told=message if local_rank == "0" else "")
         summary = _train(options, recipe, out, group)

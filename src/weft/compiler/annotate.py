@@ -1,7 +1,7 @@
 """Where the values of a message live and how its operators move them.
 
 A value is the same for all edges (`shared`), a function of one end (`source`, `destination`), of what the
-edge itself brings (`edge`), or of several of these (`pair`); `reduced` has a row a destination. Where
+edge itself brings (`edge`), or of several of these (`pair`); `reduced` has one row per destination. Where
 sources become (relation, source) pairs (`relation_pairs`), what is told of as `relation` is a `source`. An
 operator that would read other edges than its own is found here, by its sizes and axes, and the message is
 not compiled.

@@ -114,7 +114,7 @@ def written(
 
 
 def _gathered(operator: Operator, node: fx.Node) -> Operator:
-    """Return an input of one end as what makes a row an edge of it."""
+    """Return an input of one end as what makes one row per edge of it."""
     if operator.movement != "input" or operator.where not in ("source", "destination"):
         return operator
     moved = operator.rows * width(node) * value(node).element_size()

@@ -71,7 +71,7 @@ def _shapes(values: Sequence[Any]) -> list[list[Shape]]:
 
 
 def _attended_shapes(score: tuple[int, ...], attended: tuple[int, ...]) -> list[Shape]:
-    """Return the shapes of a score, a number a head or one for all, and of what it weighs."""
+    """Return the shapes of a score, one number per head or one for all, and of what it weighs."""
     heads = len(score)
     while heads and score[heads - 1] == 1:
         heads -= 1

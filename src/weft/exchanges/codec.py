@@ -1,7 +1,7 @@
 """How rows are written for the wire: as they are, or as codes of few bits with a step a row.
 
 Both ends know the bits of a link, so a message is coded rows and nothing else. Rows whose code would be no
-smaller (a score a head, say) travel as they are. Codes are rounded by the draw of (clock, call, direction,
+smaller (say one score per head) travel as they are. Codes are rounded by the draw of (clock, call, direction,
 node, lane): the same bits for every reader of a row, others in every step, and right in the mean.
 """
 

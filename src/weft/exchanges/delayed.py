@@ -86,7 +86,7 @@ class _History:
             rows.wait()
 
     def state(self) -> dict[str, Tensor]:
-        """Return the rows that are read, those to be read, and the epochs of both, a column a bin."""
+        """Return the rows that are read, those to be read, and the epochs of both, one column per bin."""
         self.drain()
         coming, left = self.read().clone(), [_NEVER] * len(self.when)
         for turn, (rows, places, when) in self._under_way.items():

@@ -8,7 +8,7 @@ not send leave no one waiting. A source sends when any criterion that was given 
     age       before rows would be used more than n steps old, the sources in turn: less traffic at once
     change    where the rows moved by more than eps of their length, ‖h − sent‖ / ‖sent‖, since they were sent
 
-The first two need no message; `change` takes one reduction of a number a source. Gradients are taken as if
+The first two need no message; `change` reduces one number per source. Gradients are taken as if
 rows were fresh, and are sent every time unless `gradients` has them skipped by the same criteria.
 """
 

@@ -122,7 +122,7 @@ def check_room(num_nodes: int, why: str) -> None:
 def as_node_data(
     values: Mapping[str, Any], num_nodes: int, node_type: str = "node", *, check: bool = True
 ) -> dict[str, Features]:
-    """Return the data of one node type, checked: features, labels, masks and anything with a row a node."""
+    """Return the data of one node type, checked: features, labels, masks and all with one row per node."""
     where = "" if node_type == "node" else f" of {node_type!r}"
     data: dict[str, Features] = {}
     for name, value in values.items():

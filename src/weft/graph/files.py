@@ -180,7 +180,7 @@ def _check(path: Any, parts: Parts, meta: dict[str, Any], verify: bool) -> None:
 
 
 def _is_permutation(ids: Tensor) -> bool:
-    """Return whether each of 0 … len − 1 is there once; one bit an id is held, and some ids at a time."""
+    """Return whether each of 0 … len − 1 is there once; one bit per id is held, and some ids at a time."""
     count = len(ids)
     seen = np.zeros(-(-count // 8), dtype=np.uint8)
     if count % 8:

@@ -75,9 +75,9 @@ class Graph(NodeData):
         node_ids: Any = None,
         check: bool = True,
     ) -> "Graph":
-        """Return a graph of one node type from edges (2, E), source to target, and data a row a node.
+        """Return a graph of one node type from edges (2, E), source to target, and data by one row per node.
 
-        Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class a node (-1: no label),
+        Arrays may be torch or numpy, `x` also scipy or torch sparse. `y` is a class per node (-1: no label),
         0/1 columns, or a number to predict (nan: unknown); masks are boolean. Edge data and `edge_type`, the
         relation of each edge, are in the order of edges; `edge_data` are others by name, say "label" and
         "split". `node_ids` are your own names of the nodes. All is checked unless `check` is off.

@@ -118,7 +118,7 @@ class Known:
         side: Side = "dst",
         device: torch.device | str = "cpu",
     ) -> tuple[Tensor, Tensor]:
-        """Return all known other ends of some nodes, as places among `ends` and nodes, one row a link.
+        """Return all known other ends of some nodes, as places among `ends` and nodes, one row per link.
 
         Side "dst" has the targets of sources, "src" the sources of targets. They are found on a device:
         popular nodes have many.

@@ -40,7 +40,7 @@ def quantise(
     width = x.shape[1]
     count = len(x) if rows is None else len(rows)
     assert bits in BITS, bits
-    assert len(ids) == count, "an id a row"
+    assert len(ids) == count, "one id per row"
     if not count or not width:
         return torch.zeros(count, coded_bytes(width, bits), dtype=torch.uint8, device=x.device)
     if is_subclass(x):  # one without values, as in a rehearsal: codes have a shape alone

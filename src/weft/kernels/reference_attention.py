@@ -1,6 +1,6 @@
 """Attention over incoming edges in plain PyTorch: definition, fallback and oracle of the fused form.
 
-Everything here holds tensors of one row an edge, so it needs memory of edges x heads x dim; the fused form
+Everything here holds tensors of one row per edge, so it needs memory of edges x heads x dim; the fused form
 does not. `forward` is differentiable by torch's own autograd; `backward` is the formula of the operator.
 """
 

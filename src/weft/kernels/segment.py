@@ -1,4 +1,4 @@
-"""One matrix a segment of rows: the typed layers' linear maps.
+"""One matrix per segment of rows: the typed layers' linear maps.
 
 A product is torch's own (MKL on CPU): the loop costs a few microseconds a segment, far below the products.
 Rows that are taken from a matrix of their own are gathered a segment at a time where segments are long.

@@ -152,7 +152,7 @@ class Stack(nn.Module):
         expected = self.layers[0].in_features
         if x is None:
             raise InputError(
-                "Stack: the graph has no features x; info=GraphInfo.of(graph) makes it learn a row a node"
+                "Stack: the graph has no features x; info=GraphInfo.of(graph) makes it learn one row per node"
             )
         if len(x.shape) > 1 and x.shape[1] != expected:
             raise InputError(f"Stack: x has {x.shape[1]} features a node, the model was made for {expected}")

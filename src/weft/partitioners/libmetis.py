@@ -1,6 +1,6 @@
 """METIS's own k-way partitioning with several weights a node, out of the library that pymetis carries.
 
-pymetis passes one weight a node. Its extension module is METIS itself and exports METIS's functions, so they
+pymetis passes one weight per node. Its extension module is METIS itself and exports its functions, so they
 are called from there; where a build hides them, `library` gives None.
 """
 

@@ -1,7 +1,7 @@
 """The edges of a graph by source, in a file without a name: for partitioners that stream over neighbours.
 
 Edges are dealt by ranges of sources into one file, then each range is sorted into another. Memory is that of
-one range and of a number a node; the disk holds 12 bytes an edge meanwhile (twice that from 2³¹ nodes on)
+one range and of one number per node; the disk holds 12 bytes an edge meanwhile (twice that from 2³¹ nodes on)
 and 4 afterwards, where temporary files go (`TMPDIR`). Files without a name go when the process does.
 """
 

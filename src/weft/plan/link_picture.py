@@ -10,7 +10,7 @@ _MOST = 48
 
 
 def draw_links(dealing: Dealing) -> str:
-    """Return an SVG with a row a link, the busiest first: grey in order, blue as dealt, red what is least."""
+    """Return an SVG with one row per link, the busiest first: grey in order, blue as dealt, red the least."""
     rows = sorted(dealing.rows(), key=lambda row: -max(row[1], row[2]) / row[3])[:_MOST]
     longest = max((max(before, after) / speed for _, before, after, speed in rows), default=0.0) or 1.0
     height = _TOP + _ROW * max(1, len(rows)) + 24

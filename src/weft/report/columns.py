@@ -12,7 +12,7 @@ from weft.report.plots import Axis, Readout, column_chart, epoch_axis, linear_ax
 
 NUM_COLUMNS = 120
 Layer = tuple[str, str, Sequence[float]]
-"""Name, tone, and a value an epoch."""
+"""Name, tone, and one value per epoch."""
 
 
 def epoch_columns(
@@ -24,7 +24,7 @@ def epoch_columns(
     unit: Callable[[float], tuple[float, str]] = words.time_unit,
     show: Callable[[float], str] = words.seconds,
 ) -> str:
-    """Return a column an epoch, or the mean of several where there are many, cut into the layers.
+    """Return one column per epoch, or the mean of several where there are many, cut into the layers.
 
     `text` describes the chart to those who do not see it; the median epoch is added to it.
     """

@@ -22,7 +22,7 @@ from weft.samplers.pool import Bools, Ints, Pool
 class NegativeSampler:
     """Draw `count` targets for each source: uniform over nodes, by in-degree^0.75 ("degree"), or by `weight`.
 
-    `weight` [N] is a number a node; one of weight 0 is never drawn. With `condition` [N], a whole number a
+    `weight` [N] is a number per node; one of weight 0 is never drawn. With `condition` [N], a number per
     node, negatives have that of the edge's own target: other goods of the same category, say. (Both are
     AliGraph's.) `exclude` leaves out targets that the source has an edge to, and the source itself. Targets
     are of the type of the edge's own target where there are several node types.
@@ -46,7 +46,7 @@ class NegativeSampler:
         if by not in ("uniform", "degree", "weight"):
             raise InputError(f"by must be 'uniform', 'degree' or 'weight', got {by!r}")
         if (by == "weight") is (weight is None):
-            raise InputError("weight, a number a node, goes with by='weight'")
+            raise InputError("weight, one number per node, goes with by='weight'")
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InputError(f"count must be a whole number of at least 1, got {count!r}")
         self.graph, self.count, self.by, self.exclude, self.seed = graph, count, by, exclude, seed

@@ -100,7 +100,7 @@ class SparseAdagrad(SparseOptimizer):
 
 
 class RowwiseAdagrad(SparseOptimizer):
-    """Adagrad with one sum a row, of the mean squares of its gradients: a number of state for each row."""
+    """Adagrad with one sum per row, of the mean squares of its gradients: a number of state for each row."""
 
     def __init__(self, store: MemoryStore, *, lr: float = 1e-2, eps: float = 1e-10) -> None:
         super().__init__(store, lr=lr, eps=eps)
@@ -161,7 +161,7 @@ def adagrad_rows(
 def rowwise_adagrad_rows(
     values: Tensor, total: Tensor, rows: Tensor, grad: Tensor, *, lr: float, eps: float = 1e-10
 ) -> None:
-    """Take the step of Adagrad with one sum a row, total [n], on rows [m], each given once, in place.
+    """Take the step of Adagrad with one sum per row, total [n], on rows [m], each given once, in place.
 
     A row may be given again with a gradient of zeros.
     """

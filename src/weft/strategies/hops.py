@@ -40,7 +40,7 @@ def checked_hops(model: nn.Module, fanout: int | Sequence[Any] | None, where: st
     if hops is None:
         raise InputError(
             f"{type(model).__name__} does not tell how many hops it takes: say hops=2 (in a recipe: "
-            f"model.hops = 2), or give {where} as a list, one number a hop"
+            f"model.hops = 2), or give {where} as a list, one number per hop"
         )
     if isinstance(fanout, Sequence) and len(fanout) != hops:
         raise InputError(

@@ -248,7 +248,7 @@ class LinkPrediction(PairTask):
         """Return [n, 1 + k] for each side; src, dst [n] and negative, as `drawn.nodes`, are rows' places."""
         scorer, dtype = head_for(model, rows), rows.dtype
         if drawn.shared and not torch.is_grad_enabled():
-            # A product of matrices and a sum a pair round differently: ends that are alike tie once rounded.
+            # A product of matrices and a sum per pair round differently: ends alike tie once rounded.
             scorer, rows = deepcopy(scorer).double(), rows.double()
         heads, tails = rows_at(rows, src), rows_at(rows, dst)
         relation = None if pairs.relation is None else pairs.relation.to(rows.device)

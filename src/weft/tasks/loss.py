@@ -98,7 +98,7 @@ class _Own:
 
     def _refused(self, what: str) -> InputError:
         return InputError(
-            f"train.loss: {self.name} {what}; expected one value a row, as with reduction='none', or the mean"
+            f"train.loss: {self.name} {what}; expected one value per row, as of reduction='none', or the mean"
             " over the rows"
         )
 
@@ -108,7 +108,7 @@ def _labels(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def cross_entropy(weights: Tensor | Sequence[float] | None = None, smoothing: float = 0.0) -> Loss:
-    """Return the cross-entropy of one label a target, as torch.nn.CrossEntropyLoss has it.
+    """Return the cross-entropy of one label per target, as torch.nn.CrossEntropyLoss has it.
 
     `weights` [classes] says how much a target of each class counts in the sum. `smoothing` takes that share
     of a target from its class and spreads it evenly over all.
@@ -136,7 +136,7 @@ class _ClassWeights:
         sound = self.values.dim() == 1 and bool((self.values.isfinite() & (self.values >= 0)).all())
         if not sound or not bool(self.values.any()):
             raise InputError(
-                "task.weights: expected one number a class, none below 0, not all 0, "
+                "task.weights: expected one number per class, none below 0, not all 0, "
                 f"got {self.values.tolist()}"
             )
         self._placed: dict[tuple[torch.device, torch.dtype], Tensor] = {}
@@ -146,7 +146,7 @@ class _ClassWeights:
         if outputs.shape[1] != len(self.values):
             raise InputError(
                 f"task.weights: {len(self.values)} are given, the model has {outputs.shape[1]} outputs; "
-                "give one weight an output"
+                "give one weight per output"
             )
         return self.on(outputs.device, outputs.dtype)
 
@@ -167,7 +167,7 @@ def _bce_summed(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 CROSS_ENTROPY = cross_entropy()
-"""Of one label a target."""
+"""Of one label per target."""
 BCE = Loss("bce", _bce_each, _bce_summed, numbers=())
 """Binary cross-entropy averaged over labels, of several labels a target."""
 

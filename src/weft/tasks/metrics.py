@@ -1,7 +1,7 @@
 """Metrics of nodes and edges: how good predictions are, as the field counts it.
 
 All take the outputs and the true values of the targets in question. `METRICS` are those of classes: logits,
-and `y` is [n] with one label a target, or [n, classes] of zeros and ones with several. `REGRESSION` are those
+and `y` is [n] with one label per target, or [n, classes] of zeros and ones with several. `REGRESSION` are
 of numbers: outputs [n, c] and y [n, c] (or [n] where c is 1), both in the user's units; a y that is NaN is no
 target. Definitions are scikit-learn's, and the tests hold them to it.
 """
@@ -56,7 +56,7 @@ def _micro(counts: Tensor) -> float:
 
 
 def _macro(counts: Tensor) -> float:
-    """Of one label a node, over the classes that are predicted or present."""
+    """Of one label per node, over the classes that are predicted or present."""
     true, wrong, missed, always = counts
     return _mean(_f1(true, wrong, missed)[(true + wrong + missed + always) > 0])
 
@@ -71,9 +71,9 @@ def _decisions(logits: Tensor, y: Tensor) -> Tensor:
 accuracy = Counted(_right, _share)
 """The share of nodes predicted right; with several labels a node, all of them must be."""
 micro_f1 = Counted(_decisions, _micro)
-"""F1 over all decisions taken together; with one label a node this is accuracy."""
+"""F1 over all decisions taken together; with one label per node this is accuracy."""
 macro_f1 = Counted(_decisions, _macro)
-"""The mean F1 over classes; of one label a node, over those that are predicted or present."""
+"""The mean F1 over classes; of one label per node, over those that are predicted or present."""
 
 
 def roc_auc(logits: Tensor, y: Tensor) -> float:

@@ -30,7 +30,7 @@ _FIXED = 8  # beside 0 … 7, what draws of epochs are for: those that no epoch 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Negatives of pairs, a row a pair; with both sides n rows that replace targets, then n for sources."""
+    """Negatives of pairs, one row per pair; with both sides n that replace targets, then n for sources."""
 
     nodes: Tensor
     """[rows, k] global ids, or [m] where all rows have the same"""

@@ -1,7 +1,7 @@
 """Losses of links: how far true pairs stand above their negatives.
 
 All are functions of `outputs` [n, 1 + k], column 0 the score of the true pair, the others those of its
-negatives, and give one value a pair, [n]. A negative of -inf is left out: it changes neither value nor
+negatives, and give one value per pair, [n]. A negative of -inf is left out: it changes neither value nor
 gradient, and a mean over negatives is one over those that are left. A pair without any negative is defined:
 what is said of negatives is then 0.
 """
@@ -160,4 +160,4 @@ def _mean(values: Tensor, held: Tensor) -> Tensor:
 
 def _same_shape(outputs: Tensor, log_q: Tensor) -> None:
     if log_q.shape != outputs.shape:
-        raise InputError(f"log_q: expected a number a score, {list(outputs.shape)}, got {list(log_q.shape)}")
+        raise InputError(f"log_q: expected one number per score, {[*outputs.shape]}, got {[*log_q.shape]}")

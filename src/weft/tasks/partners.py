@@ -78,7 +78,7 @@ def partner_chunks(
 ) -> Iterator[Partners]:
     """Give the k best partners of some sources after the other, in the order of `sources` [n].
 
-    `h` has a row a node by global id: a matrix, or a store that is read a piece at a time. `candidates` is a
+    `h` has one row per node by global id: a matrix, or a store that is read piece by piece. `candidates` is a
     range of ids, such as `graph.rows_of_type("paper")`, by default all; `relation` [n] is handed to the
     scorer. Pairs whose keys are in `known`, rising as `pair_keys` gives them, are left out, and so is each
     source by itself unless `itself`. With `side = "src"` the best sources of targets are looked for:

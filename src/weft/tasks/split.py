@@ -253,7 +253,7 @@ def _at_random(edges: _Edges, val: float, test: float, seed: int) -> _Edges:
 def _times(edges: _Edges, key: str | None) -> Tensor:
     time = _held(edges.graph, key or "time", edges.targets, "by='time'")
     if time.dim() != 1:
-        raise GraphError(f"by='time': {key or 'time'!r} must be one number an edge, got {list(time.shape)}")
+        raise GraphError(f"by='time': {key or 'time'!r} must be one number per edge, got {list(time.shape)}")
     return time
 
 

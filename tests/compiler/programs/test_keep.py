@@ -31,7 +31,7 @@ def two_maps(width: int, kind: str = "max") -> Program:
 
 
 def one_map_to_a_score(width: int) -> Program:
-    """Return softmax over edges of tanh(a[u] · M b[v]) with values a: a number an edge, dear to make."""
+    """Return softmax over edges of tanh(a[u] · M b[v]) with values a: one number per edge, dear to make."""
     made = Builder()
     a, b = made.load("other", (1, width)), made.load("row", (1, width))
     weight = made.load("weight", (width, width))

@@ -64,13 +64,13 @@ def program_of(given: Made, kind: str) -> Program:
 
 KNOWN = {
     "one weight": (weighted((2, 3), (1, 1)), "sum", "spmm"),
-    "a weight a head": (weighted((2, 3), (2, 1)), "sum", "spmm"),
+    "one weight per head": (weighted((2, 3), (2, 1)), "sum", "spmm"),
     "additive": (additive((2, 1), (2, 3)), "softmax", "attention"),
     "gatv2": (gatv2(2, (2, 3)), "softmax", "attention_gatv2"),
     "dot": (dot((2, 3), (2, 3)), "softmax", "attention_dot"),
 }
 OTHERS = {
-    "a weight a column": (weighted((2, 3), (1, 3)), "sum"),
+    "one weight per column": (weighted((2, 3), (1, 3)), "sum"),
     "a weight of heads that the rows have not": (weighted((1, 3), (2, 1)), "sum"),
     "a weight of the row": (weighted((2, 3), (2, 1), source="row"), "sum"),
     "the largest of weighted rows": (weighted((2, 3), (2, 1)), "max"),

@@ -48,7 +48,7 @@ MESSAGES: dict[str, tuple[Callable[..., Any], str, list[str]]] = {
         "softmax",
         ["mul", "sum_width"],
     ),
-    "a score by a vector a head": (
+    "a score by one vector per head": (
         lambda u, v, e: (einsum("ehf,hf->eh", (u - v).tanh(), ATT), u),
         "softmax",
         ["sub", "tanh", "mul", "sum_width"],

@@ -1,4 +1,4 @@
-"""A matrix a segment by Triton, against the reference."""
+"""One matrix per segment by Triton, against the reference."""
 
 import pytest
 import torch

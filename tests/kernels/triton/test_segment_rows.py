@@ -1,4 +1,4 @@
-"""Rows by number times a matrix a segment by Triton, against the reference."""
+"""Rows by number times one matrix per segment by Triton, against the reference."""
 
 import pytest
 import torch

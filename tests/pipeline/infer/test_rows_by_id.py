@@ -69,6 +69,6 @@ def test_learned_rows_are_written_with_the_ids_of_nodes(run: Path, tmp_path: Pat
 
 def test_a_node_that_training_did_not_know_is_named(run: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"no node has the id 'n30' .*in training, which learned a row a node"
+        InputError, match=r"no node has the id 'n30' .*in training, which learned one row per node"
     ):
         open_run(run, ring(["n2", "n3", "n30"], tmp_path / "new"))

@@ -1,4 +1,4 @@
-"""What is linear goes behind the sum over edges: it then runs on a row a destination.
+"""What is linear goes behind the sum over edges: it then runs on one row per destination.
 
 Σ x W = (Σ x) W, Σ (x + b) = Σ x + (number of edges) · b for what all edges of a row share, Σ d x = d Σ x
 for a factor of the destination, and with a number s an edge, Σ s (x W + b) = (Σ s x) W + (Σ s) b. A mixture
@@ -95,7 +95,7 @@ def _map_pays(node: Any) -> bool:
 
 
 def _absorbs(node: Any) -> bool:
-    """Return whether a number an edge can be taken inside, to a linear map that then leaves the edges."""
+    """Return whether one number per edge can be taken inside, to a linear map that then leaves the edges."""
     name = plain_name(node) if isinstance(node, fx.Node) else ""
     if name == "mm":
         return _map_pays(node)
@@ -185,7 +185,7 @@ class _Mover:
         return self.emit(aten.masked_fill.Scalar, node, empty, number)
 
     def scaled(self, node: Any, factor: Any, target: Any) -> fx.Node:
-        """Return a value times a number an edge, the number taken inside linear maps and sums."""
+        """Return a value times one number per edge, the number taken inside linear maps and sums."""
         if not _absorbs(node):
             return self.emit(target, node, factor)
         if name_of(node) == "mm":

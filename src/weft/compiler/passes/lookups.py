@@ -1,7 +1,7 @@
-"""A row times the matrix of its edge's relation is one product a relation, never a matrix an edge.
+"""A row times the matrix of its edge's relation is one product per relation, never one matrix per edge.
 
 `(h.unsqueeze(1) @ w[kind]).squeeze(1)` gathers a matrix for each edge. The same numbers are those of
-`relation_matmul(kind, h, w)`, which sorts rows by relation. A number an edge that multiplies the row
+`relation_matmul(kind, h, w)`, which sorts rows by relation. One number per edge that multiplies the row
 multiplies the product instead, so that the row is one of nodes where it can be. A matrix of no more numbers
 than its row and its result is looked up as it is written. A matrix for each of a few heads is one matrix with
 theirs along its diagonal: more operations, but one product.
@@ -35,7 +35,7 @@ def lookups(graph: fx.Graph) -> None:
 
 
 def _product(node: fx.Node) -> fx.Node | None:
-    """Return the sum over an axis of a matrix an edge times a row, as a product by relation."""
+    """Return the sum over an axis of one matrix per edge times a row, as a product by relation."""
     found = contracted(node, (3, 4))
     if found is None:
         return None
@@ -71,7 +71,7 @@ def _is_row(node: Any, product: fx.Node, axis: int) -> bool:
 
 
 def _looked_up(node: fx.Node) -> fx.Node | None:
-    """Return the lookup, by a number an edge, that a value only has another shape of."""
+    """Return the lookup, by one number per edge, that a value only has another shape of."""
     while name_of(node) in _SHAPES and _keeps_rows(node):
         node = node.args[0]  # type: ignore[assignment]
     if node.target is not aten.index.Tensor:

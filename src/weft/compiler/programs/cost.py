@@ -118,7 +118,7 @@ def operations_again(program: Program, forward: Program, sizes: EdgeCounts) -> i
 
 
 def _numbered(program: Program, table: dict[object, int]) -> list[int]:
-    """Return a number a step: the same for the same step of the same values of the same loads."""
+    """Return one number per step: the same for the same step of the same values of the same loads."""
     numbers = [table.setdefault(("load", place), len(table)) for place in range(len(program.loads))]
     for step in program.steps:
         key = (step.op, tuple(numbers[each] for each in step.args), step.shape, step.number)

@@ -30,7 +30,7 @@ class Winners:
 
     `of_rows` runs over n edges a row. It takes the tensors of the forward pass, then the gradient of each
     winner [rows · n, 1, 1] and the weight with a row for each column, as a load by place; and gives the
-    gradients of the loads in `row_places`, and of the weight, a row a column, where `weighs`.
+    gradients of the loads in `row_places`, and of the weight, one row per column, where `weighs`.
     `of_others` runs over the transposed CSR and takes the tensors of the forward pass, then the share of each
     edge that attains an extreme, and the winners; it gives those of `other_places`. `added` are loads that
     are added to the product.

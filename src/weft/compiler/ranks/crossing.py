@@ -2,7 +2,7 @@
 
 The owner of a row makes them once, whatever the number of ranks that read it; what is left of the message is
 made where the edges are. Between the tensors that a message is given and what edges read of one end lie many
-sets of values that could travel: raw rows, transformed ones, a number a head. The one of fewest bytes is
+sets of values that could travel: raw rows, transformed ones, one number per head. The one of fewest bytes is
 chosen, gradients on their way back included, from shapes alone: all ranks choose alike.
 """
 
@@ -256,7 +256,7 @@ class MessageGraph:
         return float(size * (2 if self._backward(node) else 1))
 
     def _is_row(self, node: fx.Node) -> bool:
-        """Return whether a value is one row a node, of numbers that travel."""
+        """Return whether a value is one row per node, of numbers that travel."""
         if node.op == "placeholder":
             return True
         made = node.meta["val"]

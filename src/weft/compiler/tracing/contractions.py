@@ -1,4 +1,4 @@
-"""`torch.einsum` and products with a matrix a head, as the elementwise operators, sums and products they are.
+"""`torch.einsum` and products with one matrix per head, as the operators, sums and products that they are.
 
 torch itself turns them into batched products that move the axis of edges. Here an edge's row stays one:
 
@@ -65,7 +65,7 @@ class Contractions(TorchFunctionMode):
         return self.contracted([Lettered(*pair) for pair in zip(letters, tensors)], out)
 
     def _matmul(self, a: Any, b: Any) -> Tensor | None:
-        """[E, …, i, f] · [h, f, o] with a matrix a head, · [E, …, f, o] with one an edge, or · [f]."""
+        """[E, …, i, f] · [h, f, o] with one matrix per head, · [E, …, f, o] with one per edge, or · [f]."""
         if isinstance(b, Tensor) and b.dim() == 1:
             return self._by_vector(a, b)
         if not isinstance(a, Tensor) or not isinstance(b, Tensor) or a.dim() < 3 or b.dim() < 3:

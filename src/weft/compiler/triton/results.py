@@ -18,7 +18,7 @@ PARAMETERS = {
     "shared": ("part",),
     "weight": ("part",),
 }
-"""The tensors that a result is written to. `part` has a row a segment of a hub, or one a program."""
+"""The tensors that a result is written to. `part` has one row per segment of a hub, or one per program."""
 
 
 class ResultText(ValueText):

@@ -1,4 +1,4 @@
-"""Text of a program's values for Triton: what is loaded, and each step, a line a value."""
+"""Text of a program's values for Triton: what is loaded, and each step, one line per value."""
 
 import torch
 

@@ -10,7 +10,7 @@ from weft.kernels.triton.plan import power
 
 @triton.jit
 def _slope_kernel(scores, live, losses, columns, scale, LIVE: tl.constexpr, BC: tl.constexpr):
-    """Turn a row of scores into the slope of its loss, column 0 the true one; a program a row.
+    """Turn a row of scores into the slope of its loss, column 0 the true one; one program per row.
 
     scores [rows, columns] in and out, live [rows] what a row counts, losses [rows] out.
     """

@@ -223,7 +223,7 @@ def merge_sums(
 ) -> None:
     """Add the segments' sums `partial` [num_segments, F] in order, into the rows of the hubs of `out`.
 
-    An `out` of num_hubs rows without `indptr` gets one row a hub.
+    An `out` of num_hubs rows without `indptr` gets one row per hub.
     """
     width = partial.shape[1]
     block = min(power(width), 128)

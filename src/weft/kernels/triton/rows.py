@@ -34,7 +34,7 @@ def bits(key: Tensor, ids: Tensor, lanes: int) -> Tensor:
 def _leave_out_kernel(
     scores, first, count, ends, nodes, column, rows, columns, width, STEPS: tl.constexpr, BE: tl.constexpr
 ):
-    """Put -inf where a candidate is a true end of a row; a program a row.
+    """Put -inf where a candidate is a true end of a row; one program per row.
 
     tensor      shape               holds
     scores      [chunks · rows, width]  the true pair's, those of candidates, and perhaps others
@@ -134,7 +134,7 @@ def _adagrad_kernel(
 def rowwise_adagrad(
     values: Tensor, total: Tensor, rows: Tensor, grad: Tensor, *, lr: float, eps: float
 ) -> None:
-    """Take a step of Adagrad with one sum a row on rows [m], which may come several times, in place."""
+    """Take a step of Adagrad with one sum per row on rows [m], which may come several times, in place."""
     if not len(rows):
         return
     ids, order = torch.sort(rows.to(torch.int32), stable=True)  # half the passes of 64 bits

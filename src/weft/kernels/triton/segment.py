@@ -1,4 +1,4 @@
-"""One matrix a segment of rows, as one launch for all segments where they are many and small."""
+"""One matrix per segment of rows, as one launch for all segments where they are many and small."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Rows of a matrix, by number, times one weight a segment: rows are read where they lie, never gathered.
+"""Rows of a matrix, by number, times one weight per segment: rows are read where they lie, never gathered.
 
 A launch a segment, each of a fixed number of programs that hold the weight and go over blocks of rows. They
 follow each other, so gradients that meet in a row add up in the order of the segments.
@@ -44,8 +44,8 @@ def _product_kernel(
     tensor      shape       holds
     rows        [M]         the row of each place
     turned      [N, K]      the weight, transposed
-    x                       [num_rows, K], read at its rows; where ADDS [M, K], one row a place
-    out                     [M, N], one row a place; where ADDS [num_rows, N], added to at its rows
+    x                       [num_rows, K], read at its rows; where ADDS [M, K], one row per place
+    out                     [M, N], one row per place; where ADDS [num_rows, N], added to at its rows
     """
     k = tl.arange(0, BK)
     n = tl.arange(0, BN)

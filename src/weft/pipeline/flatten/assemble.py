@@ -102,7 +102,7 @@ class Assembler:
         return (-1 / np.expm1(-weight * np.where(np.isnan(scale), np.inf, scale))).astype(np.float32)
 
     def _node_values(self, owner: Array, node: Array, count: int) -> dict[str, "pa.Array"]:
-        """Return the features of the nodes, a column a node type, or three where they are sparse."""
+        """Return the features of the nodes, one column per node type, or three where they are sparse."""
         columns = {}
         for entry in value_columns(self.folder):
             start = self.folder.first(entry["type"])

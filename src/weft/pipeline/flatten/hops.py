@@ -254,7 +254,7 @@ class PositionDraw:
     seen: bool
 
     def __call__(self, batch: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Return a row a draw: the position, the number of the draw and the edges that it stands for."""
+        """Return one row per draw: the position, the number of the draw and the edges that it stands for."""
         import pyarrow as pa
 
         *who, node, kind, degree = (column.to_numpy() for column in batch.columns)

@@ -157,7 +157,7 @@ def _refuse(*, diverged: bool) -> NoReturn:
 def merge_shards(
     stage: Stage, kind: Kind, of_relations: HubDegrees, group: "pa.Table", *, first: bool
 ) -> "pa.RecordBatch":
-    """Return (node, h) of a hub after a slice, from a row a shard: (made, and the hub's own row)."""
+    """Return (node, h) of a hub after a slice, from one row per shard: (made, and the hub's own row)."""
     import pyarrow as pa
 
     group = group.sort_by("shard")  # merged in their order, so the result is the same however they came

@@ -136,7 +136,7 @@ def _blocks(
     edges: "pa.Table",
     make: Callable[..., Block],
 ) -> list[Block]:
-    """Return a block a hop, the outermost first; rows are sorted by hop, so each begins as the one before."""
+    """Return one block per hop, outermost first; rows are sorted by hop: each begins as the one before."""
     by_id = np.argsort(node)
 
     def local(name: str) -> NDArray[np.int64]:

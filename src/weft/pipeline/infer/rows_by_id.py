@@ -47,7 +47,7 @@ def _places(trained: Graph, graph: Graph, nodes: range) -> Tensor:
             raise GraphError(f"no node has the id {int(unknown[0])} ({len(unknown):,} unknown)")
         return torch.from_numpy(ids.astype(np.int64))
     except GraphError as error:
-        raise GraphError(f"{error} in training, which learned a row a node of {kind!r}") from None
+        raise GraphError(f"{error} in training, which learned one row per node of {kind!r}") from None
 
 
 def _ids(graph: Graph, kind: str, count: int) -> NDArray[Any]:

@@ -111,7 +111,7 @@ def _own_graph(folder: Path, recipe: Mapping[str, Any], model: nn.Module) -> Gra
         return None
     if not recipe["data"]:
         raise InputError(
-            f"it learned a row a node, {folder} was made in Python, and nothing tells the ids of its nodes"
+            f"it learned one row per node, {folder} was made in Python, and nothing tells its nodes' ids"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataNote)

@@ -43,7 +43,7 @@ class Scored:
 
 
 class Writer:
-    """Writes files with a row a node: its type where there are several, its id, and what the model gave."""
+    """Writes files with one row per node: its type where there are several, its id, what the model gave."""
 
     def __init__(self, folder: Path, graph: Graph, task: Task, names: list[str] | None = None) -> None:
         self.folder, self.graph, self.task, self.names = folder, graph, task, names

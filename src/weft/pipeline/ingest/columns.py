@@ -240,7 +240,7 @@ class MatrixColumns:
 
 
 class NumberColumn:
-    """One number a row: a weight or a time."""
+    """One number per row: a weight or a time."""
 
     def __init__(self, array: str, source: TableFiles, column: str, *, fill: bool) -> None:
         self.array, self.fill = array, fill and array == "weight"

@@ -232,7 +232,7 @@ class _Writer:
         return {name: file.close() for name, file in open_files.items()}
 
     def _edge_data(self) -> tuple[dict[str, "_Joined"], dict[str, list[int | None]]]:
-        """Write edge data in the user's order, a file a relation, and return it as if it were one array."""
+        """Write edge data in the user's order, one file per relation, and return it as if one array."""
         joined: dict[str, _Joined] = {}
         sizes = [edges.count for edges in self.intake.edges.values()]
         for index, (kind, edges) in enumerate(self.intake.edges.items()):

@@ -115,7 +115,7 @@ def _tell_repeated(
 
 
 def _without(engine: Engine, nodes: LoadedNodes, rows: int) -> LoadedNodes:
-    """Return the nodes without those that have no id, and with one row an id: the first."""
+    """Return the nodes without those that have no id, and with one row per id: the first."""
     table = f"{nodes.table}_kept"
     first = f'SELECT id, min("row") AS pos FROM {nodes.table} WHERE id IS NOT NULL GROUP BY id'
     order = 'row_number() OVER (ORDER BY pos) - 1 AS "row"'

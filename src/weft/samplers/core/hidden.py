@@ -104,7 +104,7 @@ def replaced(values: Tensor, nodes: Tensor, others: Tensor) -> Tensor:
 
 
 class _Replaced:
-    """A value a node, of which some are others."""
+    """One value per node, of which some are others."""
 
     def __init__(self, values: Tensor, nodes: Tensor, others: Tensor) -> None:
         self.values, self.nodes, self.others = values, nodes, others

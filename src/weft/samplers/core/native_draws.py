@@ -1,4 +1,4 @@
-"""The native core of the samplers: one call a batch, without the GIL, on the thread that asks.
+"""The native core of the samplers: one call per batch, without the GIL, on the thread that asks.
 
 The arrays of a sample are allocated by the core, which alone knows their sizes in time, and given back when
 the last tensor that shows them is gone.

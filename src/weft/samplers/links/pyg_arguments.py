@@ -100,7 +100,7 @@ def _index(given: Any, sources: int, targets: int) -> Tensor:
 
 
 def by_hop(given: Any) -> Any:
-    """Return fanouts by relation, as PyG has them, as one table a hop; others as they are."""
+    """Return fanouts by relation, as PyG has them, as one table per hop; others as they are."""
     if not isinstance(given, Mapping):
         return given
     hops = {len(counts) for counts in given.values()}

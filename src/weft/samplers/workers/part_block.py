@@ -36,7 +36,7 @@ class BatchDegrees:
 
 
 class _First:
-    """A value a row of a batch, asked for by the ids of the first rows of it."""
+    """One value per row of a batch, asked for by the ids of the first rows of it."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values

@@ -1,6 +1,6 @@
 """The order of a free-running run: what every interval read, told so that a replay gives the same bits.
 
-One file a worker, a JSON list a line in the order in which things happened: ["enter", interval, epoch,
+One file per worker, one JSON list per line in the order in which things happened: ["enter", interval, epoch,
 version of the weights], ["read", interval, epoch, epochs of the rows of each source], ["update", epoch].
 What is read settles every number of a run, so these lines are enough.
 """
@@ -76,7 +76,7 @@ class Order:
 
 
 class OrderLog:
-    """Writes the order of this run, one line an event, as it happens; without a folder it writes nothing."""
+    """Writes the order of this run, one line per event, as it happens; without a folder it writes nothing."""
 
     def __init__(self, folder: Path | None, head: dict[str, int], *, since: int) -> None:
         """`since`: events of earlier epochs, which a run that is continued has told before, are kept."""

@@ -2,7 +2,7 @@
 
 Nodes are cut into as many row blocks as there are stages; rows of a block have one order, that of its parts.
 
-    1-D   P blocks, one a rank; rank i has the row A[i, ·], a block a stage
+    1-D   P blocks, one per rank; rank i has the row A[i, ·], one block per stage
     2-D   √P blocks on a grid of √P x √P ranks; rank (i, j) has A[i, j], and rows i are shared out in its row
 
 A partition for a grid has the edges of cell (i, j) come from nodes of *column* j. The edges of a row of the

@@ -35,7 +35,7 @@ def check_fanouts(given: Any, where: str) -> None:
 
 
 def by_hop(given: Any, edge_types: Sequence[EdgeType], where: str) -> Any:
-    """Return fanouts by relation as one table a hop, keyed by edge type; others as they are.
+    """Return fanouts by relation as one table per hop, keyed by edge type; others as they are.
 
     A relation is named by its three words, "author writes paper", or by the middle one where no other has it.
     """

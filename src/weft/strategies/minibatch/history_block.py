@@ -22,7 +22,7 @@ _HISTORY = Label("history")
 
 
 class History:
-    """What nodes had as input of each layer but the first, when they were last computed: a row a node."""
+    """What nodes had as input of each layer but the first, when they were last computed: one row per node."""
 
     def __init__(self, num_rows: int) -> None:
         self.num_rows = num_rows

@@ -234,7 +234,7 @@ class _Backward:
         return self.call.ending.gradients(part, edges, rows, self.extra, self.grad, self.totals[1])
 
     def _fetched(self, found: Sequence[Tensor]) -> list[Tensor | None]:
-        """Return a gradient a fetched tensor: the sum over the arguments that it is."""
+        """Return one gradient per fetched tensor: the sum over the arguments that it is."""
         summed: list[Tensor | None] = [None] * self.call.num_src
         for place, gradient in zip(self.call.places, found):
             before = summed[place]

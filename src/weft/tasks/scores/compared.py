@@ -1,6 +1,6 @@
 """How a query and a key become a score: their product, or how near they are.
 
-`paired` compares [..., d] with [..., d], one score a row; `crossed` each of [..., n, d] with each of [..., m,
+`paired` compares [..., d] with [..., d], one score per row; `crossed` each of [..., n, d] with all [..., m,
 d], [..., n, m], by one product of matrices where there is one. A key equal to its query has no gradient.
 """
 
@@ -94,7 +94,7 @@ class _Moduli(torch.autograd.Function):
         return distances.sums(query, key, parts)
 
     @staticmethod
-    @first_derivatives_only("the score of many pairs at once", "need `paired`, a score a pair")
+    @first_derivatives_only("the score of many pairs at once", "need `paired`, one score per pair")
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         query, key = ctx.saved_tensors
         return *distances.slopes(query, key, gradient, ctx.parts), None

@@ -63,7 +63,7 @@ class Predictions:
         raise AssertionError("the type was found above")
 
     def to_parquet(self, path: str | os.PathLike[str], *, chunk: int = 65536) -> None:
-        """Write a Parquet file with the columns type, id and output (a list a node), whole or not at all."""
+        """Write a Parquet file of the columns type, id and output (a list per node), whole or not at all."""
         write_tables(path, self._tables(require("pyarrow", "data"), chunk))
 
     def _tables(self, arrow: Any, chunk: int) -> Iterator[dict[str, Any]]:

@@ -298,7 +298,7 @@ def _only(output: Any) -> Any:
     """Return the output of a forward: one, in a list where blocks came in one."""
     if isinstance(output, list | tuple):
         if len(output) != 1:
-            raise InputError(f"the model gives {len(output)} outputs, expected one row a node")
+            raise InputError(f"the model gives {len(output)} outputs, expected one row per node")
         return output[0]
     return output
 

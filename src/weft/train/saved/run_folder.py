@@ -1,7 +1,7 @@
 """The folder of a run: who may write into it, and what `run.json` says.
 
 run.json         status, recipe, versions, summary
-events.jsonl     one line an event; events-rank1.jsonl … the traffic of other workers
+events.jsonl     one line per event; events-rank1.jsonl … the traffic of other workers
 partition/       the parts that workers hold, where there are several
 checkpoint/      everything needed to continue
 model.safetensors    the weights the run returned

@@ -1,7 +1,7 @@
 """Going on with another number of workers: what each of them kept is dealt out anew, by what it belongs to.
 
 Weights, optimiser and clock are the run's. Of what a strategy keeps beside them (`Strategy.state`) a tensor
-with a row a node goes where the node's part goes, sums add up, and what is the run's, the same on all
+with one row per node goes where the node's part goes, sums add up, and what is the run's, the same on all
 workers, stays. All else belongs to the halo or to the links of the workers that there were, and is refused
 by name.
 """

@@ -268,7 +268,7 @@ def _train_as_rank(
             check_folder(folder, resume=place.resume or again, restarted=again)
         prepare_resolved(resolved, folder, workers=group.size)
 
-    first = os.environ.get("LOCAL_RANK") == "0"  # one line a machine
+    first = os.environ.get("LOCAL_RANK") == "0"  # one line per machine
     group.prepare(cut, told=f"rank {group.rank} waits for rank 0, which cuts the graph" if first else "")
     if isinstance(resolved.model, torch.nn.Module):
         _same_weights(resolved.model, group)
