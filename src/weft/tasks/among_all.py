@@ -29,7 +29,7 @@ class _Asked:
     """The pairs of one side: what is asked, what is true, and what was counted so far."""
 
     side: End
-    given: Tensor
+    other_rows: Tensor
     """[n, d] float64, the rows of the other ends"""
     relation: Tensor | None
     true: Tensor
@@ -54,7 +54,7 @@ class _Asked:
     def ranks(self, pairs: Pairs) -> Ranks:
         """Return where each pair stands."""
         left_out = torch.bincount(self.rows, minlength=len(self.own)).cpu()
-        places, raw = (1.0 + (held[0] + 0.5 * held[1]).cpu() for held in (self.filtered, self.raw))
+        places, raw = (1.0 + (counted[0] + 0.5 * counted[1]).cpu() for counted in (self.filtered, self.raw))
         relation = torch.zeros_like(pairs.src) if pairs.relation is None else pairs.relation
         return Ranks(
             places=places,
@@ -93,7 +93,7 @@ class AmongAll:
     def _begin(self, side: End, heads: Tensor, tails: Tensor, known: Known) -> _Asked:
         pairs, device = self.pairs, heads.device
         relation = None if pairs.relation is None else pairs.relation.to(device)
-        own, given = (pairs.dst, heads) if side == "dst" else (pairs.src, tails)
+        own, other_rows = (pairs.dst, heads) if side == "dst" else (pairs.src, tails)
         ends = pairs.src if side == "dst" else pairs.dst
         rows, nodes = known.partners(ends, pairs.relation, side=side, device=device)
         own = own.to(device)
@@ -102,7 +102,7 @@ class AmongAll:
         counts = torch.zeros(5, len(pairs), dtype=torch.float64, device=device)
         return _Asked(
             side=side,
-            given=given,
+            other_rows=other_rows,
             relation=relation,
             true=self.scorer(heads, tails, relation, side=side).to(self.dtype),
             own=own,
@@ -139,17 +139,17 @@ class AmongAll:
         for some in torch.split(chosen, max(1, BLOCK[ids.device.type] // len(ids))) if len(chosen) else ():
             first, last = torch.searchsorted(rows, torch.stack([some[0], some[-1] + 1])).tolist()
             mine, column = rows[first:last], at[first:last]
-            place = torch.searchsorted(some, mine).clamp(max=len(some) - 1)
-            held = some[place] == mine
-            self._count_block(asked, some, ids, candidates, (place[held], column[held]))
+            slot = torch.searchsorted(some, mine).clamp(max=len(some) - 1)
+            present = some[slot] == mine
+            self._count_block(asked, some, ids, candidates, (slot[present], column[present]))
 
     def _count_block(
         self, asked: _Asked, some: Tensor, ids: Tensor, candidates: Tensor, others: tuple[Tensor, Tensor]
     ) -> None:
         """Count some pairs with some candidates; `others` are places of other true answers in the block."""
         kind = None if asked.relation is None else asked.relation[some]
-        found = self.scorer.against(asked.given[some], candidates, kind, side=asked.side)
-        scores, true = found.to(self.dtype), asked.true[some]
+        exact = self.scorer.against(asked.other_rows[some], candidates, kind, side=asked.side)
+        scores, true = exact.to(self.dtype), asked.true[some]
         log_sum = torch.logaddexp(asked.log_sum[some], torch.logsumexp(scores, 1))
         if bool((log_sum + true).isnan().any()):
             raise InputError(
@@ -157,8 +157,8 @@ class AmongAll:
             )
         all = torch.stack([(scores > true[:, None]).sum(1), (scores == true[:, None]).sum(1)])
         own = _inside(ids, asked.own[some])
-        held = (own >= 0).nonzero().flatten()
-        raw = all - _of(scores, true, held, own[held])
+        inside = (own >= 0).nonzero().flatten()
+        raw = all - _of(scores, true, inside, own[inside])
         asked.raw[:, some] += raw
         asked.filtered[:, some] += raw - _of(scores, true, *others)
         asked.log_sum[some] = log_sum
@@ -166,13 +166,13 @@ class AmongAll:
 
     def ranks(self) -> Ranks:
         """Return the ranks of all pairs, a row for each side in turn."""
-        return Ranks.cat([held.ranks(self.pairs) for held in self._asked])
+        return Ranks.cat([asked.ranks(self.pairs) for asked in self._asked])
 
 
 def _of(scores: Tensor, true: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """Return how many scores at some places are above their row's true one, and how many equal, [2, n]."""
-    found, bar = scores[rows, columns], true[rows]
-    chosen = (rows[found > bar], rows[found == bar])
+    scored, bar = scores[rows, columns], true[rows]
+    chosen = (rows[scored > bar], rows[scored == bar])
     return torch.stack([torch.bincount(held, minlength=len(true)) for held in chosen])
 
 

@@ -78,9 +78,9 @@ class TaskChoice:
                 f"train.metric: {suggest(metric, known)}expected one of {shown(known)}, got {metric!r}"
             )
 
-    def make(self, held: GraphView, *, loss: str | Loss = "auto") -> Task:
+    def make(self, graph: GraphView, *, loss: str | Loss = "auto") -> Task:
         """Return the task, or the one that suits the labels."""
-        made: Any = tasks[_suggested(held) if self.name == AUTO else self.name]
+        made: Any = tasks[_suggested(graph) if self.name == AUTO else self.name]
         task: Task = made(**self.options, loss=self.loss if loss == AUTO else loss)
         return task
 
@@ -89,9 +89,9 @@ class TaskChoice:
         return {"name": self.name, **self.options, **({} if self.loss == AUTO else {"loss": self.loss})}
 
 
-def usual_task(held: GraphView) -> Task:
+def usual_task(graph: GraphView) -> Task:
     """Return the task that suits the labels of a graph."""
-    return TaskChoice().make(held)
+    return TaskChoice().make(graph)
 
 
 def known_metrics() -> list[str]:
@@ -101,27 +101,27 @@ def known_metrics() -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def suggested_by(told: Mapping[str, Any], held: GraphView) -> str:
+def suggested_by(recorded: Mapping[str, Any], graph: GraphView) -> str:
     """Return the task of a run of before, which had labels alone, by what it told of its graph."""
-    return "node_multilabel" if told.get("multilabel", held.multilabel) else "node_classification"
+    return "node_multilabel" if recorded.get("multilabel", graph.multilabel) else "node_classification"
 
 
-def _suggested(held: GraphView) -> str:
-    if held.y is None:
+def _suggested(graph: GraphView) -> str:
+    if graph.y is None:
         return _BY_LABELS[0]
-    if held.y.dim() == 2:
+    if graph.y.dim() == 2:
         return "node_multilabel"
-    if not held.y.is_floating_point():
+    if not graph.y.is_floating_point():
         return "node_classification"
-    if _holds_all(held):  # of some of the numbers a worker could not tell
-        _check_numbers(held.y)
+    if _holds_all(graph):  # of some of the numbers a worker could not tell
+        _check_numbers(graph.y)
     return "node_regression"
 
 
-def _holds_all(held: GraphView) -> bool:
+def _holds_all(graph: GraphView) -> bool:
     """Return whether every node of the target type is here."""
-    kind = held.node_types.index(held.target_type)
-    return len(held.of_target("y")) == held.node_offsets[kind + 1] - held.node_offsets[kind]  # type: ignore[arg-type]
+    kind = graph.node_types.index(graph.target_type)
+    return len(graph.of_target("y")) == graph.node_offsets[kind + 1] - graph.node_offsets[kind]  # type: ignore[arg-type]
 
 
 def _check_numbers(y: Tensor) -> None:

@@ -47,13 +47,13 @@ class Classes:
             raise RecipeError(
                 f"task.weights: expected {count} numbers, one per class, got {len(self.weights)}"
             )
-        given = torch.tensor(self.weights, dtype=torch.float64)
-        mean = (given * counts).sum() / counts.sum()
-        if not bool((given >= 0).all()) or not float(mean) > 0:
+        weights = torch.tensor(self.weights, dtype=torch.float64)
+        mean = (weights * counts).sum() / counts.sum()
+        if not bool((weights >= 0).all()) or not float(mean) > 0:
             raise RecipeError(
                 "task.weights: expected numbers of at least 0, some class of the training targets above it"
             )
-        return given / mean  # so that the training targets weigh 1 in the mean
+        return weights / mean  # so that the training targets weigh 1 in the mean
 
 
 class ClassTask(Task):
@@ -89,8 +89,8 @@ def shown_facts(counts: Mapping[str, Any], what: str, one: str, many: str) -> di
     `tag` is a count with its noun, `size` a line of a table, `balance` how many targets are of each class.
     """
     number, sizes = counts.get("num_classes"), counts.get("class_counts")
-    told = {"tag": [number, one, many], "size": [what, number]} if number else {}
-    return told | (
+    facts = {"tag": [number, one, many], "size": [what, number]} if number else {}
+    return facts | (
         {"balance": {"title": "Class balance", "of": ["class", "classes"], "sizes": sizes}} if sizes else {}
     )
 

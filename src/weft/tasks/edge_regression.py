@@ -25,14 +25,14 @@ class EdgeRegression(NumberTask, EdgeTask):
 
     def labelled(self, graph: Graph) -> Graph:
         """Return the graph with numbers in float64; no whole number among them says unknown."""
-        held = graph.edge_data.get(str(self.label))
-        if held is None:
+        numbers = graph.edge_data.get(str(self.label))
+        if numbers is None:
             return graph
-        if held.dim() > 1:
+        if numbers.dim() > 1:
             raise GraphError(
-                f"task.label: {self.label!r} has {held.shape[1]} columns; expected one number per edge"
+                f"task.label: {self.label!r} has {numbers.shape[1]} columns; expected one number per edge"
             )
-        data = {**graph.edge_data, str(self.label): held.double()}
+        data = {**graph.edge_data, str(self.label): numbers.double()}
         return Graph(replace(graph.parts(), edge_data=data))
 
     def make_end(self) -> nn.Module | None:

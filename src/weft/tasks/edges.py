@@ -71,8 +71,8 @@ class EdgeTask(PairTask):
     @property
     def reads(self) -> Sequence[str]:
         """The names of the edge data that the head reads; once there are edges."""
-        held = next(iter(self._pairs.values())).data
-        return sorted(held) if self.edge_data is None else self.edge_data
+        data = next(iter(self._pairs.values())).data
+        return sorted(data) if self.edge_data is None else self.edge_data
 
     def known_of(self, pairs: Pairs) -> Tensor | None:
         """Return what a model may read of edges, [n, columns] float32; None where there is nothing."""
@@ -113,12 +113,14 @@ class EdgeTargets(Targets):
 
     def outputs(self, model: nn.Module, h: Tensor, rows: Rows, epoch: int) -> Tensor:
         """Return one row of outputs per edge, from rows of ends wherever these are."""
-        found = rows(h, self._ends)
-        if self.y.device != found.device:
-            self.y = self.y.to(found.device)
-            self._src, self._dst = self._src.to(found.device), self._dst.to(found.device)
-            self._relation, self._known = _at(found.device, self._relation, self._known)
-        return _said(model, rows_at(found, self._src), rows_at(found, self._dst), self._relation, self._known)
+        end_rows = rows(h, self._ends)
+        if self.y.device != end_rows.device:
+            self.y = self.y.to(end_rows.device)
+            self._src, self._dst = self._src.to(end_rows.device), self._dst.to(end_rows.device)
+            self._relation, self._known = _at(end_rows.device, self._relation, self._known)
+        return _said(
+            model, rows_at(end_rows, self._src), rows_at(end_rows, self._dst), self._relation, self._known
+        )
 
 
 def _said(

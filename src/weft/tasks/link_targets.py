@@ -40,13 +40,13 @@ class LinkTargets(Targets):
         pairs, count = self.pairs, len(self.pairs)
         drawn, ids, places = self._drawn(epoch)
         places = places.to(h.device)
-        found = rows(h, ids)
+        end_rows = rows(h, ids)
         src, dst = places[:count], places[count : 2 * count]
         negative, how = places[2 * count :].reshape(drawn.nodes.shape), self.task.how(epoch)
-        outputs = self.task.scores(model, found, src, dst, drawn, negative, pairs, how)
-        self.y = self.task.corrections(drawn, src, dst, negative, how, len(found)).to(outputs.device)
+        outputs = self.task.scores(model, end_rows, src, dst, drawn, negative, pairs, how)
+        self.y = self.task.corrections(drawn, src, dst, negative, how, len(end_rows)).to(outputs.device)
         if epoch != EVALUATION:
-            penalty = self.task.penalties(model, found, src, dst, pairs)
+            penalty = self.task.penalties(model, end_rows, src, dst, pairs)
             self.y = self.y if penalty is None else penalty
         return outputs
 
@@ -67,10 +67,10 @@ class LinkTargets(Targets):
         """Return filtered ranks; the rows of all candidates come a piece at a time, on every worker."""
         ends = torch.cat([self.pairs.src, self.pairs.dst])
         ids, places = torch.unique(ends, return_inverse=True)
-        found = rows(h, ids)
-        heads, tails = torch.split(found[places.to(found.device)], len(self.pairs))
+        end_rows = rows(h, ids)
+        heads, tails = torch.split(end_rows[places.to(end_rows.device)], len(self.pairs))
         ranking = AmongAll(
-            head_for(model, found),
+            head_for(model, end_rows),
             self.pairs,
             heads,
             tails,
@@ -78,7 +78,7 @@ class LinkTargets(Targets):
             known=self.task.known["all"],
             among=self.task.among,
         )
-        for some in torch.split(self.task.candidates(), max(1, PIECE // found.shape[1])):
+        for some in torch.split(self.task.candidates(), max(1, PIECE // end_rows.shape[1])):
             ranking.add(some, rows(h, some))
         return ranking.ranks()
 
@@ -89,15 +89,15 @@ class LinkTargets(Targets):
         names = self.task.relations
         return told_by_relation(total(by_relation(self._ranks, len(names))), names)
 
-    def _among_all(self, model: nn.Module, found: Tensor, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _among_all(self, model: nn.Module, all_rows: Tensor, ids: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         size = max(1, PIECE // len(ids))
         for first in range(0, max(1, len(self.pairs)), size):
             pairs = self.pairs.take(torch.arange(first, min(first + size, len(self.pairs))))
             drawn = self.task.draw(pairs, EVALUATION)
             ends = torch.cat([pairs.src, pairs.dst, drawn.nodes])
-            places = torch.searchsorted(ids, ends).to(found.device)
+            places = torch.searchsorted(ids, ends).to(all_rows.device)
             src, dst, negative = torch.split(places, [len(pairs), len(pairs), len(drawn.nodes)])
-            scores = self.task.scores(model, found, src, dst, drawn, negative, pairs, self.task.evaluated)
+            scores = self.task.scores(model, all_rows, src, dst, drawn, negative, pairs, self.task.evaluated)
             yield scores, torch.zeros(len(scores), device=scores.device)
 
     def _drawn(self, epoch: int) -> tuple[Drawn, Tensor, Tensor]:
@@ -106,9 +106,9 @@ class LinkTargets(Targets):
             return self._fixed
         drawn = self.task.draw(self.pairs, epoch, batch=self.task.pairs[self.split])
         ends = torch.cat([self.pairs.src, self.pairs.dst, drawn.nodes.flatten()])
-        found = drawn, *torch.unique(ends, return_inverse=True)
-        self._fixed = found if epoch == EVALUATION else None
-        return found
+        draws = drawn, *torch.unique(ends, return_inverse=True)
+        self._fixed = draws if epoch == EVALUATION else None
+        return draws
 
 
 def own_scores(
@@ -120,10 +120,10 @@ def own_scores(
     """
     size = max(1, PIECE // max(1, others.shape[1] * rows.shape[1]))
     size = max(1, len(one)) if torch.is_grad_enabled() else size
-    found = []
+    pieces = []
     for first in range(0, max(1, len(one)), size):
         part = slice(first, first + size)
         ends, many = one[part], rows_at(rows, others[part])
         kind = None if relation is None else relation[part]
-        found.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
-    return torch.cat(found)
+        pieces.append(scorer(ends, many, kind) if side == "dst" else scorer(many, ends, kind))
+    return torch.cat(pieces)

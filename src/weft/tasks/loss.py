@@ -115,16 +115,16 @@ def cross_entropy(weights: Tensor | Sequence[float] | None = None, smoothing: fl
     """
     if not 0.0 <= smoothing <= 1.0:
         raise InputError(f"label smoothing: expected a share from 0 to 1, got {smoothing!r}")
-    held = None if weights is None else _ClassWeights(weights)
+    class_weights = None if weights is None else _ClassWeights(weights)
 
     def made(reduction: str) -> LossFunction:
         def function(outputs: Tensor, y: Tensor) -> Tensor:
-            weight = None if held is None else held.fitting(outputs)
+            weight = None if class_weights is None else class_weights.fitting(outputs)
             return F.cross_entropy(outputs, y, weight, reduction=reduction, label_smoothing=smoothing)
 
         return function
 
-    numbers = (smoothing, *(() if held is None else held.values.tolist()))
+    numbers = (smoothing, *(() if class_weights is None else class_weights.values.tolist()))
     return Loss("cross_entropy", made("none"), made("sum"), numbers=numbers)
 
 
@@ -179,8 +179,8 @@ def _of_numbers(name: str, of_error: Callable[[Tensor], Tensor], *numbers: float
     """
 
     def each(outputs: Tensor, y: Tensor) -> Tensor:
-        error, held = errors_of(outputs, y)
-        return of_error(error).sum(1) / held.sum(1).clamp(min=1)
+        error, is_known = errors_of(outputs, y)
+        return of_error(error).sum(1) / is_known.sum(1).clamp(min=1)
 
     return Loss(name, each, lambda outputs, y: each(outputs, y).sum(), numbers=numbers)
 

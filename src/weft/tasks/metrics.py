@@ -88,8 +88,8 @@ def roc_auc(logits: Tensor, y: Tensor) -> float:
         positive = y.unsqueeze(1) == torch.arange(logits.shape[1], device=y.device)
         if logits.shape[1] == 2:
             scores, positive = scores[:, 1:], positive[:, 1:]
-    held = positive.any(dim=0) & ~positive.all(dim=0)
-    areas = [area(scores[:, column], positive[:, column]) for column in held.nonzero().flatten().tolist()]
+    scored = positive.any(dim=0) & ~positive.all(dim=0)
+    areas = [area(scores[:, column], positive[:, column]) for column in scored.nonzero().flatten().tolist()]
     return sum(areas) / len(areas) if areas else float("nan")
 
 
@@ -109,14 +109,14 @@ def errors_of(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         raise InputError(
             f"expected one output a target, got outputs {list(outputs.shape)} for y {list(y.shape)}"
         )
-    held = ~known.isnan()
-    return (outputs - known.to(outputs.dtype)).where(held, 0.0), held
+    is_known = ~known.isnan()
+    return (outputs - known.to(outputs.dtype)).where(is_known, 0.0), is_known
 
 
 def _sums(outputs: Tensor, y: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
     """Return [2, c]: the targets of each column, and the sum of a function of their errors."""
-    error, held = errors_of(outputs.double(), y)
-    return torch.stack([held.double(), of(error)]).sum(1)
+    error, is_known = errors_of(outputs.double(), y)
+    return torch.stack([is_known.double(), of(error)]).sum(1)
 
 
 def _absolute(outputs: Tensor, y: Tensor) -> Tensor:
@@ -165,9 +165,9 @@ def r2_around(center: float | Tensor = 0.0) -> Counted:
     """
 
     def counts(outputs: Tensor, y: Tensor) -> Tensor:
-        error, held = errors_of(outputs.double(), y)
-        away = (y.double().view_as(error) - center).where(held, 0.0)
-        return torch.stack([held.double(), error.square(), away, away.square()]).sum(1)
+        error, is_known = errors_of(outputs.double(), y)
+        away = (y.double().view_as(error) - center).where(is_known, 0.0)
+        return torch.stack([is_known.double(), error.square(), away, away.square()]).sum(1)
 
     return Counted(counts, _r2)
 

@@ -81,27 +81,27 @@ class Nodes:
     @classmethod
     def between(
         cls,
-        held: Any,
+        graph: Any,
         kinds: Sequence[tuple[str, str, str]],
         degrees: Mapping[End, Tensor],
         *,
         time: Tensor | None = None,
     ) -> "Nodes":
         """Return the nodes at the ends of some relations, of a graph or of what a worker holds of it."""
-        number = held.node_types.index
+        number = graph.node_types.index
         places: dict[End, int] = {"dst": 2, "src": 0}
         return cls(
-            held.node_types,
-            held.node_offsets,
-            kinds={side: sorted({number(kind[place]) for kind in kinds}) for side, place in places.items()},
+            graph.node_types,
+            graph.node_offsets,
+            kinds={side: sorted({number(kind[end]) for kind in kinds}) for side, end in places.items()},
             degrees=degrees,
             time=time,
         )
 
     def kind(self, nodes: Tensor) -> Ints:
         """Return the number of the type of each node."""
-        found: Ints = np.searchsorted(self.offsets, nodes.numpy(), side="right") - 1
-        return found
+        kinds: Ints = np.searchsorted(self.offsets, nodes.numpy(), side="right") - 1
+        return kinds
 
     def pool(self, side: End, alpha: float | None, temporal: bool) -> Pool:
         """Return the nodes to draw from: by degree^alpha, by time; kept."""
@@ -161,8 +161,8 @@ class Negatives:
             ("exclude", (None, "known")),
         ):
             if getattr(self, name) not in words:
-                told = ", ".join(map(repr, words))
-                raise InputError(f"negatives: {name} must be one of {told}, got {getattr(self, name)!r}")
+                allowed = ", ".join(map(repr, words))
+                raise InputError(f"negatives: {name} must be one of {allowed}, got {getattr(self, name)!r}")
         if self.alpha is not None and self.name not in ("degree", "joint"):
             raise InputError(f"negatives: alpha goes with name='degree' or 'joint', not {self.name!r}")
         if self.filtered and (self.name != "all" or self.exclude or self.temporal):
@@ -243,8 +243,8 @@ class Negatives:
         rows = row_keys(self._key(epoch, layer=0 if side == "dst" else 1), pairs.keys.numpy())
 
         def taken(row: Ints, nodes: Ints) -> Bools:
-            some, found = pairs.take(torch.from_numpy(row)), torch.from_numpy(nodes)
-            hit: Bools = self._hits(some, side, found, known).numpy()
+            some, candidates = pairs.take(torch.from_numpy(row)), torch.from_numpy(nodes)
+            hit: Bools = self._hits(some, side, candidates, known).numpy()
             return hit
 
         nodes, free = pool.draw(rows, count, low, high, taken)
@@ -279,8 +279,8 @@ class Negatives:
             return torch.cat(ends), side_of, log_q
         kinds = sorted({kind for side in self.sides for kind in among.kinds[side]})
         if self.name == "all":
-            held = [torch.arange(among.offsets[kind], among.offsets[kind + 1]) for kind in kinds]
-            return torch.cat(held), None, None
+            ranges = [torch.arange(among.offsets[kind], among.offsets[kind + 1]) for kind in kinds]
+            return torch.cat(ranges), None, None
         count = self.pool or self.count or 1
         pool = among.pool(self.sides[0], self.alpha, False)
         low, high = pool.ranges(np.asarray(kinds))
@@ -312,14 +312,14 @@ def ends_of(src: Tensor, dst: Tensor, num_nodes: int) -> dict[End, Tensor]:
 
 def node_times(graph: Graph) -> Tensor | None:
     """Return when each node came, [N]; the earliest there can be for types that do not tell."""
-    given = {kind: data.get("time") for kind, data in graph.node_data.items()}
-    held = {kind: value for kind, value in given.items() if isinstance(value, Tensor)}
-    if not held:
+    times = {kind: data.get("time") for kind, data in graph.node_data.items()}
+    known = {kind: value for kind, value in times.items() if isinstance(value, Tensor)}
+    if not known:
         return None
-    if any(value.is_floating_point() for value in held.values()):
+    if any(value.is_floating_point() for value in known.values()):
         time = torch.full((graph.num_nodes,), -torch.inf, dtype=torch.float64)
     else:
         time = torch.full((graph.num_nodes,), -(2**63), dtype=torch.int64)
-    for kind, value in held.items():
+    for kind, value in known.items():
         time[graph.rows_of_type(kind)] = value.to(time.dtype)
     return time

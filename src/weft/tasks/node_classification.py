@@ -27,9 +27,9 @@ class NodeClassification(ClassTask, NodeTask):
 
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph; tell of classes that no node has."""
-        held = super().prepared(graph)
+        shown = super().prepared(graph)
         note_gaps(self.check_labels(graph), "y")
-        return held
+        return shown
 
     def facts(self, counts: Mapping[str, Any]) -> dict[str, Any]:
         """Return how many classes there are, and how many nodes are of each."""
@@ -39,17 +39,17 @@ class NodeClassification(ClassTask, NodeTask):
         """Return the number of classes."""
         return info.num_classes
 
-    def check_labels(self, held: GraphView) -> Tensor:
+    def check_labels(self, graph: GraphView) -> Tensor:
         """Return the classes; refuse several per node, and values."""
-        y, told = super().check_labels(held), held.target_type
+        y, kind = super().check_labels(graph), graph.target_type
         if y.dim() == 2:
             raise GraphError("y has several labels per node; use task.name = 'node_multilabel'")
         if y.is_floating_point():
             raise GraphError(
-                f"y of {told!r} holds numbers, not classes (0, 1, …, and -1 for no label){_example(y)}; use "
+                f"y of {kind!r} holds numbers, not classes (0, 1, …, and -1 for no label){_example(y)}; use "
                 "task.name = 'node_regression', or number the classes"
             )
-        self.width = held.num_classes
+        self.width = graph.num_classes
         return y
 
     def check_rows(self, h: Any, num_rows: int | None) -> None:

@@ -30,9 +30,9 @@ class NodeMultilabel(NodeTask):
         """Return the number of labels."""
         return info.num_classes
 
-    def check_labels(self, held: GraphView) -> Tensor:
+    def check_labels(self, graph: GraphView) -> Tensor:
         """Return the columns; refuse one label per node."""
-        y = super().check_labels(held)
+        y = super().check_labels(graph)
         if y.dim() != 2:
             raise GraphError(
                 "y has one number per node, not a column of zeros and ones per label; leave out task.name"
@@ -42,8 +42,8 @@ class NodeMultilabel(NodeTask):
 
     def facts(self, counts: Mapping[str, Any]) -> dict[str, Any]:
         """Return how many labels there are, and how many nodes have each."""
-        told = shown_facts(counts, "Labels a node may have", "label", "labels")
-        return {"called": "multi-label node classification", **told}
+        facts = shown_facts(counts, "Labels a node may have", "label", "labels")
+        return {"called": "multi-label node classification", **facts}
 
     def predicted(self, outputs: Tensor, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the `prediction`, a list of labels, and `output`, a number per label."""

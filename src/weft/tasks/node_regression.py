@@ -33,22 +33,22 @@ class NodeRegression(NumberTask, NodeTask):
     def prepared(self, graph: Graph) -> Graph:
         """Return the graph with the numbers as y."""
         graph = by_time(graph)
-        held = graph.of_target(self.label)
-        if held is None:
+        numbers = graph.of_target(self.label)
+        if numbers is None:
             known = sorted(graph.node_data[graph.target_type])
             raise GraphError(
                 f"task.label: nodes of type {graph.target_type!r} have no {self.label!r}; there are: "
                 f"{', '.join(known)}"
             )
-        if held.dim() != 1:
+        if numbers.dim() != 1:
             raise GraphError(
-                f"task.label: {self.label!r} has {held.shape[1]} columns; expected one number per node"
+                f"task.label: {self.label!r} has {numbers.shape[1]} columns; expected one number per node"
             )
-        if held.dtype == torch.float64 and self.label == "y":
+        if numbers.dtype == torch.float64 and self.label == "y":
             return graph
         data = {
             **graph.node_data,
-            graph.target_type: {**graph.node_data[graph.target_type], "y": held.double()},
+            graph.target_type: {**graph.node_data[graph.target_type], "y": numbers.double()},
         }
         return Graph(replace(graph.parts(), node_data=data))
 
@@ -56,9 +56,9 @@ class NodeRegression(NumberTask, NodeTask):
         """Return 1."""
         return 1
 
-    def check_labels(self, held: GraphView) -> Tensor:
+    def check_labels(self, graph: GraphView) -> Tensor:
         """Return the numbers."""
-        y = super().check_labels(held)
+        y = super().check_labels(graph)
         if y.dim() != 1 or not y.is_floating_point():
             raise GraphError(
                 "y holds classes; task.name = 'node_regression' needs numbers: read the graph with it"

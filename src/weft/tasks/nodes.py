@@ -48,11 +48,11 @@ class NodeTask(Task):
         rows = graph.rows_of_type(graph.target_type)
         return graph.with_data(y=torch.arange(rows.stop - rows.start) % 2)
 
-    def check_labels(self, held: GraphView) -> Tensor:
+    def check_labels(self, graph: GraphView) -> Tensor:
         """Return y where it is what this task predicts; refuse another."""
-        if held.y is None:
+        if graph.y is None:
             raise GraphError(NO_LABELS)
-        return held.y
+        return graph.y
 
     def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own nodes of every split that some worker has, and settle what the loss is."""
@@ -77,24 +77,24 @@ def by_time(graph: Graph) -> Graph:
     return with_all_times(graph, "time") if timed else graph
 
 
-def node_targets(held: GraphView, y: Tensor) -> dict[str, NodeTargets]:
+def node_targets(graph: GraphView, y: Tensor) -> dict[str, NodeTargets]:
     """Return the own nodes of each split, those without a known y left out."""
-    owned = held.owned  # replicas count where their root is
-    own = None if owned is None else owned[held.target_rows]
-    found = {}
+    owned = graph.owned  # replicas count where their root is
+    own = None if owned is None else owned[graph.target_rows]
+    by_split = {}
     for name in SPLITS:
-        mask = held.of_target(f"{name}_mask")
+        mask = graph.of_target(f"{name}_mask")
         mask = mask if mask is None or own is None else mask & own
         rows = (
             torch.zeros(0, dtype=torch.int64, device=y.device) if mask is None else mask.nonzero().flatten()
         )
-        found[name] = NodeTargets(held.labelled(rows), y, int(held.target_rows.start or 0))
-    return found
+        by_split[name] = NodeTargets(graph.labelled(rows), y, int(graph.target_rows.start or 0))
+    return by_split
 
 
-def _nothing_known(held: GraphView, y: Tensor) -> str:
+def _nothing_known(graph: GraphView, y: Tensor) -> str:
     """Return why there is no node to train on."""
-    mask = held.of_target("train_mask")
+    mask = graph.of_target("train_mask")
     if mask is None or not bool(mask.any()):
         return "the graph has no train_mask; pass train_mask= (and val_mask=, test_mask=), a boolean a node"
     node = int(mask.nonzero()[0])
@@ -102,9 +102,9 @@ def _nothing_known(held: GraphView, y: Tensor) -> str:
     return f"no node of train_mask has a {what}: y is {none} at all of them, the first is node {node:,}"
 
 
-def check_columns(given: int, wanted: int, what: str, *, exact: bool) -> None:
+def check_columns(width: int, wanted: int, what: str, *, exact: bool) -> None:
     """Refuse outputs of fewer columns than there are classes, or of another number where it must be that."""
-    if given != wanted if exact else given < wanted:
+    if width != wanted if exact else width < wanted:
         raise InputError(
-            f"the model gives {given} outputs a node, the graph has {wanted} {what}; make it with {wanted}"
+            f"the model gives {width} outputs a node, the graph has {wanted} {what}; make it with {wanted}"
         )

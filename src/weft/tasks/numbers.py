@@ -86,8 +86,8 @@ class Units(nn.Module):
     @property
     def values(self) -> Tensor:
         """Mean and deviation, [2] float64."""
-        held: Tensor = self.bits.view(torch.float64)
-        return held
+        stored: Tensor = self.bits.view(torch.float64)
+        return stored
 
     def forward(self, rows: Tensor) -> Tensor:
         """Return rows · deviation + mean."""

@@ -32,8 +32,8 @@ class PairLoss(Protocol):
 def cross_entropy() -> PairLoss:
     """Return -(log σ(true) + mean of log σ(-negative)) / 2: true pairs and negatives weigh the same."""
 
-    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
-        return (_mean(-F.logsigmoid(-negative), held) - F.logsigmoid(true)) / 2
+    def each(true: Tensor, negative: Tensor, counts: Tensor) -> Tensor:
+        return (_mean(-F.logsigmoid(-negative), counts) - F.logsigmoid(true)) / 2
 
     return _Compared("cross_entropy", each)
 
@@ -41,8 +41,8 @@ def cross_entropy() -> PairLoss:
 def bpr() -> PairLoss:
     """Return the mean of -log σ(true - negative) (Rendle et al., 2009)."""
 
-    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
-        return _mean(-F.logsigmoid(true[:, None] - negative), held)
+    def each(true: Tensor, negative: Tensor, counts: Tensor) -> Tensor:
+        return _mean(-F.logsigmoid(true[:, None] - negative), counts)
 
     return _Compared("bpr", each)
 
@@ -50,8 +50,8 @@ def bpr() -> PairLoss:
 def margin(margin: AboveZero = 1.0) -> PairLoss:
     """Return the mean of max(0, margin - true + negative)."""
 
-    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
-        return _mean(F.relu(margin - true[:, None] + negative), held)
+    def each(true: Tensor, negative: Tensor, counts: Tensor) -> Tensor:
+        return _mean(F.relu(margin - true[:, None] + negative), counts)
 
     return _Compared("margin", each)
 
@@ -81,8 +81,8 @@ def negative_sampling() -> PairLoss:
     With Q negatives a pair their sum is Q times what is expected of one.
     """
 
-    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
-        return (-F.logsigmoid(-negative)).where(held, 0.0).sum(1) - F.logsigmoid(true)
+    def each(true: Tensor, negative: Tensor, counts: Tensor) -> Tensor:
+        return (-F.logsigmoid(-negative)).where(counts, 0.0).sum(1) - F.logsigmoid(true)
 
     return _Compared("negative_sampling", each)
 
@@ -94,10 +94,10 @@ def self_adversarial(temperature: Annotated[float, Range(least=0)] = 1.0) -> Pai
     is `cross_entropy`. The paper's margin γ is the `offset` of the score.
     """
 
-    def each(true: Tensor, negative: Tensor, held: Tensor) -> Tensor:
-        logits = (temperature * negative.detach()).where(held, LEFT_OUT)
-        share = torch.softmax(logits, dim=1).where(held, 0.0)  # of no negative at all, NaN
-        return ((share * -F.logsigmoid(-negative)).where(held, 0.0).sum(1) - F.logsigmoid(true)) / 2
+    def each(true: Tensor, negative: Tensor, counts: Tensor) -> Tensor:
+        logits = (temperature * negative.detach()).where(counts, LEFT_OUT)
+        share = torch.softmax(logits, dim=1).where(counts, 0.0)  # of no negative at all, NaN
+        return ((share * -F.logsigmoid(-negative)).where(counts, 0.0).sum(1) - F.logsigmoid(true)) / 2
 
     return _Compared("self_adversarial", each)
 
@@ -149,13 +149,13 @@ class _Compared:
         if log_q is not None:
             raise InputError(f"the loss {self.name!r} has no use for log_q; 'infonce' has")
         negative = outputs[:, 1:]
-        held = negative != LEFT_OUT
-        return self.each(outputs[:, 0], negative, held)
+        counts = negative != LEFT_OUT
+        return self.each(outputs[:, 0], negative, counts)
 
 
-def _mean(values: Tensor, held: Tensor) -> Tensor:
+def _mean(values: Tensor, counts: Tensor) -> Tensor:
     """Return the mean of each row over what is held, [n]; 0 where nothing is."""
-    return values.where(held, 0.0).sum(1) / held.sum(1).clamp(min=1)
+    return values.where(counts, 0.0).sum(1) / counts.sum(1).clamp(min=1)
 
 
 def _same_shape(outputs: Tensor, log_q: Tensor) -> None:

@@ -140,12 +140,12 @@ class PairTask(Task):
         """Note what of the whole graph is needed beyond the pairs."""
 
     def files(self) -> dict[str, bytes]:
-        held: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for split, pairs in self._pairs.items():
             columns = {name: getattr(pairs, name) for name in ("src", "dst", "keys", "relation", "y", "time")}
             columns |= {f"data.{name}": value for name, value in pairs.data.items()}
-            held |= {f"{split}.{name}": v.contiguous() for name, v in columns.items() if v is not None}
-        return {FILE: save(held)}
+            tensors |= {f"{split}.{name}": v.contiguous() for name, v in columns.items() if v is not None}
+        return {FILE: save(tensors)}
 
     def read(self, folder: Path) -> None:
         """Take the pairs that lie beside the parts."""
@@ -154,8 +154,8 @@ class PairTask(Task):
             raise FormatError(
                 f"{folder} was cut for another task and has no pairs; let `weft train --workers` cut it"
             )
-        held = load_tensors(path)
-        self._pairs = {split: _columns(held, split, path) for split in SPLITS if f"{split}.src" in held}
+        tensors = load_tensors(path)
+        self._pairs = {split: _columns(tensors, split, path) for split in SPLITS if f"{split}.src" in tensors}
 
     def training_pairs(self) -> Pairs:
         """Return the pairs to train on, of which there must be some."""
@@ -169,14 +169,14 @@ class PairTask(Task):
     def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split."""
         own = graph.own_ids
-        found: dict[str, Targets] = {}
+        by_split: dict[str, Targets] = {}
         self.training_pairs()  # refuses a split that leaves none
         for split, pairs in self._pairs.items():
             mine = pairs if own is None else pairs.take(torch.isin(pairs.dst, own))
-            found[split] = self.make_targets(mine, split)
-            found[split].count = self.rows_per_pair * len(pairs)
-        self.loss = self.make_loss(found["train"], total)
-        return found
+            by_split[split] = self.make_targets(mine, split)
+            by_split[split].count = self.rows_per_pair * len(pairs)
+        self.loss = self.make_loss(by_split["train"], total)
+        return by_split
 
     rows_per_pair: int = 1
     """Rows of outputs for each pair."""
@@ -278,8 +278,8 @@ def head_for(model: nn.Module, h: Tensor) -> Any:
     return head
 
 
-def _columns(held: Mapping[str, Tensor], split: str, path: Path) -> Pairs:
-    mine = {name.removeprefix(f"{split}."): v for name, v in held.items() if name.startswith(f"{split}.")}
+def _columns(tensors: Mapping[str, Tensor], split: str, path: Path) -> Pairs:
+    mine = {name.removeprefix(f"{split}."): v for name, v in tensors.items() if name.startswith(f"{split}.")}
     expect_columns(mine, path, whole=("src", "dst", "keys", "relation"))
     data = {name.removeprefix("data."): mine.pop(name) for name in [*mine] if name.startswith("data.")}
     with reading(path):

@@ -57,8 +57,8 @@ def joined(chunks: Iterable[Partners]) -> Partners:
     >>> joined(partner_chunks(h, [0, 2], dot, 3)).ids.tolist()
     [[1, 2, -1], [1, 0, -1]]
     """
-    found = list(chunks)
-    columns = ([getattr(one, name) for one in found] for name in ("sources", "ids", "scores"))
+    pieces = list(chunks)
+    columns = ([getattr(one, name) for one in pieces] for name in ("sources", "ids", "scores"))
     return Partners(*map(torch.cat, columns))
 
 
@@ -126,16 +126,16 @@ def pair_keys(src: Tensor, dst: Tensor, num_nodes: int) -> Tensor:
 
 def chunk_sizes(h: Rows, sources: int, candidates: int, k: int, memory: int | str) -> tuple[int, int]:
     """Return how many sources and how many candidates are scored at a time within so many bytes."""
-    given, row = parse_bytes(memory), h.shape[1:].numel() * h.dtype.itemsize
+    room, row = parse_bytes(memory), h.shape[1:].numel() * h.dtype.itemsize
     count, width = max(1, sources), max(1, candidates)
 
     def needed() -> int:
         best = 8 * min(k, width) * 12  # of a source: both lists, joined, ordered and taken
         return count * (2 * row + best) + width * 2 * row + count * width * (h.dtype.itemsize + _PLACES)
 
-    while needed() > given:
+    while needed() > room:
         if count == width == 1:
-            raise InputError(f"memory: {shown(given)} do not hold one pair of rows; give {shown(needed())}")
+            raise InputError(f"memory: {shown(room)} do not hold one pair of rows; give {shown(needed())}")
         count, width = (count, -(-width // 2)) if width > count else (-(-count // 2), width)
     return count, width
 
@@ -145,13 +145,13 @@ def _checked(h: Rows, sources: Any, k: int, relation: Tensor | None) -> Tensor:
         raise InputError(f"k must be a whole number of at least 1, got {k!r}")
     if getattr(h, "collective", False):
         raise InputError("h: a store that all ranks read together; give one that each reads by itself")
-    given = torch.as_tensor(sources).to("cpu", torch.int64)
-    wrong = given[(given < 0) | (given >= h.shape[0])]
+    ids = torch.as_tensor(sources).to("cpu", torch.int64)
+    wrong = ids[(ids < 0) | (ids >= h.shape[0])]
     if wrong.numel():
         raise GraphError(f"sources: expected ids 0 … {h.shape[0] - 1:,}, got {int(wrong[0]):,}")
-    if relation is not None and len(relation) != len(given):
-        raise GraphError(f"relation: {len(relation):,} of them for {len(given):,} sources")
-    return given
+    if relation is not None and len(relation) != len(ids):
+        raise GraphError(f"relation: {len(relation):,} of them for {len(ids):,} sources")
+    return ids
 
 
 def _rows(h: Rows, ids: Tensor) -> Tensor:
@@ -162,8 +162,8 @@ def _numbers(scores: Tensor, src: Tensor, dst: Tensor) -> Tensor:
     """Return scores in 32 bits or more; refuse one that is NaN by the ids of its pair."""
     wrong = scores.isnan()
     if bool(wrong.any()):
-        place = tuple(wrong.nonzero()[0].cpu())
-        u, v = (int(torch.broadcast_to(ends, scores.shape)[place]) for ends in (src, dst))
+        at = tuple(wrong.nonzero()[0].cpu())
+        u, v = (int(torch.broadcast_to(ends, scores.shape)[at]) for ends in (src, dst))
         raise GraphError(
             f"the score of nodes {u} and {v} is NaN, which has no rank: look for NaN in the rows of both "
             "and in the weights of the scorer"
@@ -180,8 +180,8 @@ def _leave_out(
         first = sources * num_nodes + begin
         low, high = torch.searchsorted(known, first), torch.searchsorted(known, first + width)
         rows = torch.repeat_interleave(high - low)
-        found = known[torch.from_numpy(ranges(low.numpy(), (high - low).numpy()))]
-        scores[rows.to(scores.device), (found - first[rows]).to(scores.device)] = -torch.inf
+        known_nodes = known[torch.from_numpy(ranges(low.numpy(), (high - low).numpy()))]
+        scores[rows.to(scores.device), (known_nodes - first[rows]).to(scores.device)] = -torch.inf
     if not itself:
         rows = ((sources >= begin) & (sources < begin + width)).nonzero().flatten()
         scores[rows.to(scores.device), (sources[rows] - begin).to(scores.device)] = -torch.inf

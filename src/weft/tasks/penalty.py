@@ -50,8 +50,8 @@ class Penalty:
         if self.name == "l2":
             squares: Tensor = torch.linalg.vecdot(rows, rows)
             return squares
-        found: Tensor = _Cubes.apply(rows, parts)  # type: ignore[no-untyped-call]
-        return found
+        norms: Tensor = _Cubes.apply(rows, parts)  # type: ignore[no-untyped-call]
+        return norms
 
 
 class _Cubes(torch.autograd.Function):
@@ -62,8 +62,8 @@ class _Cubes(torch.autograd.Function):
         sizes = _sizes(rows, parts)
         ctx.save_for_backward(rows, sizes)
         ctx.parts = parts
-        found: Tensor = torch.linalg.vecdot(sizes * sizes, sizes)
-        return found
+        norms: Tensor = torch.linalg.vecdot(sizes * sizes, sizes)
+        return norms
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
@@ -78,10 +78,10 @@ def _sizes(rows: Tensor, parts: int) -> Tensor:
     return rows.abs() if parts == 1 else moduli(rows)
 
 
-def check_penalty(given: str | Mapping[str, Any] | None) -> Penalty | None:
+def check_penalty(choice: str | Mapping[str, Any] | None) -> Penalty | None:
     """Return what `task.regularise` asks for: a name, or a table with a weight; None without."""
-    if given is None:
+    if choice is None:
         return None
-    options = {"name": given} if isinstance(given, str) else dict(given)
+    options = {"name": choice} if isinstance(choice, str) else dict(choice)
     made: Penalty = Penalty(**bind(Penalty, options, "task.regularise"))
     return made

@@ -27,8 +27,8 @@ def label_columns(outputs: Tensor, labels: Sequence[str] | None = None) -> Colum
     arrow = require("pyarrow", "data")
     row, column = (outputs > 0).nonzero(as_tuple=True)
     ends = arrow.array(np.searchsorted(row.numpy(), np.arange(len(outputs) + 1)), arrow.int32())
-    found = arrow.ListArray.from_arrays(ends, _named(column, labels))
-    return {"prediction": found, "output": lists(outputs)}
+    labels_of_rows = arrow.ListArray.from_arrays(ends, _named(column, labels))
+    return {"prediction": labels_of_rows, "output": lists(outputs)}
 
 
 def value_columns(outputs: Tensor) -> Columns:
@@ -48,5 +48,5 @@ def lists(rows: Tensor) -> Any:
 
 def _named(places: Tensor, names: Sequence[str] | None) -> Any:
     arrow = require("pyarrow", "data")
-    held = arrow.array(places.numpy())
-    return held if names is None else arrow.array(list(names), arrow.string()).take(held)
+    column = arrow.array(places.numpy())
+    return column if names is None else arrow.array(list(names), arrow.string()).take(column)

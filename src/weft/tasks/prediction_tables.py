@@ -74,18 +74,18 @@ class _Names:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.held = {kind: ids.values for kind, ids in graph.node_ids.items()}
-        self.texts = any(values.dtype.kind == "U" for values in self.held.values())  # one kind for all types
+        self.ids = {kind: ids.values for kind, ids in graph.node_ids.items()}
+        self.texts = any(values.dtype.kind == "U" for values in self.ids.values())  # one kind for all types
 
     def columns(self, name: str, nodes: Tensor) -> dict[str, NDArray[Any]]:
         """Return the ids of nodes as a column, after one of their types where there are several."""
         graph, ids = self.graph, np.empty(len(nodes), dtype=object if self.texts else np.int64)
-        place = torch.bucketize(nodes, torch.tensor(graph.node_offsets[1:-1]), right=True).numpy()
-        for number in np.unique(place):
-            rows, kind = np.flatnonzero(place == number), graph.node_types[number]
+        kinds = torch.bucketize(nodes, torch.tensor(graph.node_offsets[1:-1]), right=True).numpy()
+        for number in np.unique(kinds):
+            rows, kind = np.flatnonzero(kinds == number), graph.node_types[number]
             local = nodes.numpy()[rows] - graph.node_offsets[number]
-            ids[rows] = self.held[kind][local] if kind in self.held else local
-        types = {f"{name}_type": np.array(graph.node_types)[place]} if len(graph.node_types) > 1 else {}
+            ids[rows] = self.ids[kind][local] if kind in self.ids else local
+        types = {f"{name}_type": np.array(graph.node_types)[kinds]} if len(graph.node_types) > 1 else {}
         return {**types, name: ids.astype(str) if self.texts else ids}
 
     def relations(self, pairs: Pairs) -> dict[str, NDArray[Any]]:

@@ -29,17 +29,17 @@ class Probe:
     multilabel: bool
 
     @classmethod
-    def of(cls, held: GraphView, total: Total) -> "Probe | None":
+    def of(cls, graph: GraphView, total: Total) -> "Probe | None":
         """Return the probe of the labels there are, None without classes to train on; all workers call it."""
-        y = held.y
+        y = graph.y
         if y is None or (y.is_floating_point() and y.dim() == 1):
             return None
-        found = node_targets(held, y)
-        sizes = total(torch.tensor([len(some) for some in found.values()])).tolist()
+        by_split = node_targets(graph, y)
+        sizes = total(torch.tensor([len(some) for some in by_split.values()])).tolist()
         if not sizes[0]:
             return None
-        kept = {split: some for (split, some), size in zip(found.items(), sizes) if size}
-        return cls(kept, held.num_classes, y.dim() == 2)
+        kept = {split: some for (split, some), size in zip(by_split.items(), sizes) if size}
+        return cls(kept, graph.num_classes, y.dim() == 2)
 
     def scores(self, rows: Callable[[NodeTargets], Tensor], total: Total) -> dict[str, float]:
         """Return the accuracy of each split, of several labels the micro F1; called by all workers.
@@ -49,11 +49,11 @@ class Probe:
         weight = self._solved(rows(self.targets["train"]), self.targets["train"].y, total)
         metric = METRICS["micro_f1" if self.multilabel else "accuracy"]
         assert isinstance(metric, Counted), "sums of workers add up"
-        found = {}
-        for split, held in self.targets.items():
-            counts = metric.counts((_columns(rows(held)) @ weight), held.y.cpu())
-            found[split] = metric.value(total(counts))
-        return found
+        by_split = {}
+        for split, targets in self.targets.items():
+            counts = metric.counts((_columns(rows(targets)) @ weight), targets.y.cpu())
+            by_split[split] = metric.value(total(counts))
+        return by_split
 
     def _solved(self, rows: Tensor, y: Tensor, total: Total) -> Tensor:
         """Return weights [d + 1, classes] of a ridge regression to 1 for a label and -1 for another."""

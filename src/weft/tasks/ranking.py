@@ -131,8 +131,8 @@ def average_precision(outputs: Tensor, y: Tensor | None = None) -> float:
     scores, true = _pooled(outputs)
     if not bool(true.any()):
         return float("nan")
-    found, others = scores[true].sort().values, scores[~true].sort().values
-    right, wrong = (len(held) - torch.searchsorted(held, found).double() for held in (found, others))
+    hits, others = scores[true].sort().values, scores[~true].sort().values
+    right, wrong = (len(scored) - torch.searchsorted(scored, hits).double() for scored in (hits, others))
     return float((right / (right + wrong)).mean())
 
 
@@ -173,9 +173,9 @@ def by_relation(ranks: Ranks | None, num_relations: int) -> Tensor:
     """
     sums = torch.zeros(num_relations * len(ENDS), len(_PARTS) + 1, dtype=torch.float64)
     if ranks is not None:
-        parts = [part for held in (ranks.places, ranks.raw) for part in _parts(held)]
-        found = torch.stack([*parts, torch.ones_like(ranks.places)], 1)
-        sums.index_add_(0, ranks.relation * len(ENDS) + ranks.side, found)
+        parts = [part for counted in (ranks.places, ranks.raw) for part in _parts(counted)]
+        columns = torch.stack([*parts, torch.ones_like(ranks.places)], 1)
+        sums.index_add_(0, ranks.relation * len(ENDS) + ranks.side, columns)
     return sums.view(num_relations, len(ENDS), -1)
 
 
@@ -188,11 +188,11 @@ def told_by_relation(sums: Tensor, names: Sequence[str]) -> dict[str, Any]:
 
     Relations without a row are left out; `pairs` counts rows.
     """
-    by_end = {end: _told(held) for end, held in zip(ENDS, sums.sum(0))}
+    by_end = {end: _told(of_end) for end, of_end in zip(ENDS, sums.sum(0))}
     relations = {
-        name: {**_told(held.sum(0)), **{end: _told(each) for end, each in zip(ENDS, held) if each[-1]}}
-        for name, held in zip(names, sums)
-        if held[:, -1].sum()
+        name: {**_told(by_side.sum(0)), **{end: _told(each) for end, each in zip(ENDS, by_side) if each[-1]}}
+        for name, by_side in zip(names, sums)
+        if by_side[:, -1].sum()
     }
     return {"by_end": by_end, "by_relation": relations}
 

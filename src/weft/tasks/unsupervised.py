@@ -93,10 +93,10 @@ class Unsupervised(LinkPrediction):
     def read(self, folder: Path) -> None:
         """Take what lies beside the parts."""
         super().read(folder)
-        held = load_tensors(folder / DEGREES)
+        degrees = load_tensors(folder / DEGREES)
         with reading(folder / DEGREES):
-            self.degrees = {"dst": held["dst"], "src": held["src"]}
-        expect_columns(held, folder / DEGREES)
+            self.degrees = {"dst": degrees["dst"], "src": degrees["src"]}
+        expect_columns(degrees, folder / DEGREES)
 
     def targets(self, graph: GraphView, total: Total) -> dict[str, Targets]:
         """Return the own pairs of every split, and find out whether there are labels to probe for."""
@@ -111,8 +111,8 @@ class Unsupervised(LinkPrediction):
         found = self.probe.scores(lambda held: scorer.key(h[held.places]), total)
         return {split: {"probe": score} for split, score in found.items()}
 
-    def _nodes(self, held: GraphView) -> Nodes:
+    def _nodes(self, graph: GraphView) -> Nodes:
         """Return what negatives are drawn from: any node that an edge is walked along to, by its degree."""
-        walked = target_relations(held, self.target).tolist()
-        kinds = [kind for kind, yes in zip(held.edge_types, walked) if yes]
-        return Nodes.between(held, kinds, self.degrees)
+        walked = target_relations(graph, self.target).tolist()
+        kinds = [kind for kind, yes in zip(graph.edge_types, walked) if yes]
+        return Nodes.between(graph, kinds, self.degrees)

@@ -124,11 +124,11 @@ def check_scorer(
     options: str | Mapping[str, Any], *, where: str = "task.score"
 ) -> tuple[str, dict[str, Any]]:
     """Return the name and the options, converted, of a scorer as a recipe gives it; refuse mistakes."""
-    given = {"name": options} if isinstance(options, str) else dict(options)
-    name = given.pop("name", None)
+    table = {"name": options} if isinstance(options, str) else dict(options)
+    name = table.pop("name", None)
     if not isinstance(name, str):
         raise RecipeError(f'{where}: expected a name or a table with one, such as {{name = "dot"}}')
-    return name, bind(scorers[name], given, where, given=_GIVEN)
+    return name, bind(scorers[name], table, where, given=_GIVEN)
 
 
 def check_sign(options: str | Mapping[str, Any], loss: str, *, where: str = "task.score") -> None:

@@ -107,5 +107,5 @@ def moduli(rows: Tensor) -> Tensor:
     square = torch.addcmul(real * real, other, other)
     if not torch.is_grad_enabled():
         return square.sqrt_()
-    held = square > 0
-    return square.where(held, 1.0).sqrt().where(held, 0.0)
+    is_apart = square > 0
+    return square.where(is_apart, 1.0).sqrt().where(is_apart, 0.0)

@@ -39,8 +39,8 @@ class ComplEx(Scorer):
 
 def complex_product(rows: Tensor, weight: Tensor, *, conjugate: bool) -> Tensor:
     """Return rows * weight, or rows * conj(weight), of complex numbers whose real parts come first."""
-    found: Tensor = _Times.apply(rows, weight, conjugate)  # type: ignore[no-untyped-call]
-    return found
+    product: Tensor = _Times.apply(rows, weight, conjugate)  # type: ignore[no-untyped-call]
+    return product
 
 
 class _Times(torch.autograd.Function):
@@ -58,11 +58,11 @@ class _Times(torch.autograd.Function):
         shape = rows.shape
         if weight.shape != shape:  # torch takes longer to find a shape than for a product of small ones
             shape = torch.broadcast_shapes(shape, weight.shape)  # type: ignore[no-untyped-call]
-        found = rows.new_empty(shape)
-        first, last = found.chunk(2, -1)
+        made = rows.new_empty(shape)
+        first, last = made.chunk(2, -1)
         torch.mul(real, turn, out=first).addcmul_(other, side, value=1 if conjugate else -1)
         torch.mul(other, turn, out=last).addcmul_(real, side, value=-1 if conjugate else 1)
-        return found
+        return made
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
