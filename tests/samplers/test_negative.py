@@ -122,7 +122,7 @@ def test_weights_and_conditions_that_cannot_be_are_refused() -> None:
         ({"weight": torch.ones(40)}, "goes with by='weight'"),
         ({"by": "weight", "weight": [1.0] * 3}, r"expected 40 values, one a node, got shape \[3\]"),
         ({"by": "weight", "weight": [-1.0] * 40}, "finite numbers of at least 0"),
-        ({"condition": [0.5] * 40}, "expected a whole number a node"),
+        ({"condition": [0.5] * 40}, "expected a whole number per node"),
     ):
         with pytest.raises((GraphError, InputError), match=message):
             NegativeSampler(graph, **options)  # type: ignore[arg-type]

@@ -67,8 +67,8 @@ class ClusterSampler(Sampler):
                 f"no cluster {wrong[0]}: 0 … {self.num_clusters - 1}" if wrong else "a cluster is there twice"
             )
             raise GraphError(what)
-        held = [self.order[self.offsets[each] : self.offsets[each + 1]] for each in chosen]
-        nodes, num_seeds = self.rows.ordered(torch.cat([self.order[:0], *held]))
+        clusters = [self.order[self.offsets[each] : self.offsets[each + 1]] for each in chosen]
+        nodes, num_seeds = self.rows.ordered(torch.cat([self.order[:0], *clusters]))
         edges = self.rows.edges(nodes)
         scale = None
         if self.enhance:

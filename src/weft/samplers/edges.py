@@ -232,15 +232,15 @@ def split_edges(
         undirected = bool(mirrored(graph).all())
     src, dst, _ = edge_ends(graph)
     pairs = pair_ids(src, dst, graph.num_nodes, undirected=undirected)
-    distinct, place = torch.unique(pairs, return_inverse=True)
+    distinct, pair_of = torch.unique(pairs, return_inverse=True)
     order = drawn_order(distinct, seed)
     first, second = round(val * len(distinct)), round((val + test) * len(distinct))
     taken = torch.zeros(len(distinct), dtype=torch.bool)
     taken[order[:second]] = True
     one = first_of_each(
-        place, src > dst
+        pair_of, src > dst
     )  # of each pair an edge that is there, from its lower end if it can be
     val_edges, test_edges = (
         torch.stack([src[one[part]], dst[one[part]]]) for part in (order[:first], order[first:second])
     )
-    return only(graph, ~taken[place]), val_edges, test_edges
+    return only(graph, ~taken[pair_of]), val_edges, test_edges

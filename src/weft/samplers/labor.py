@@ -84,10 +84,10 @@ class LaborSampler(Sampler):
 
     def sample(self, seeds: Any, epoch: int = 0, step: int = 0) -> Batch:
         """Return the batch of these nodes."""
-        given = as_seeds(self.graph, seeds)
-        found = run(request_of(self, self.slots, given, self.keys(epoch, step)))
-        blocks = [self._block(found.nodes, hop) for hop in reversed(found.hops)]
-        return Batch(self.graph, blocks, found.nodes, num_seeds=len(given), epoch=epoch, step=step)
+        seed_ids = as_seeds(self.graph, seeds)
+        drawn = run(request_of(self, self.slots, seed_ids, self.keys(epoch, step)))
+        blocks = [self._block(drawn.nodes, hop) for hop in reversed(drawn.hops)]
+        return Batch(self.graph, blocks, drawn.nodes, num_seeds=len(seed_ids), epoch=epoch, step=step)
 
     def keys(self, epoch: int, step: int) -> NDArray[np.uint64]:
         """Return the keys of all hops [hops, relations]: a source has one number for all relations."""
@@ -112,5 +112,5 @@ class LaborSampler(Sampler):
             raise InputError("hidden: draws of 'labor' see all edges; use the sampler 'neighbor'")
 
     def _block(self, nodes: Tensor, hop: Hop) -> Block:
-        held = {"nodes": nodes[: hop.num_rows], "edge_ids": hop.edge_ids}
-        return block_of(self.graph, hop.indptr, hop.indices, **held, edge_scale=self.scale_of(hop))
+        data = {"nodes": nodes[: hop.num_rows], "edge_ids": hop.edge_ids}
+        return block_of(self.graph, hop.indptr, hop.indices, **data, edge_scale=self.scale_of(hop))

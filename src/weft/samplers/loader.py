@@ -116,14 +116,14 @@ class Loader:
         return self.sampler.sample(seeds, epoch, step)
 
     def _checked(self, seeds: Any) -> Tensor:
-        given = as_seeds(self.graph, self.graph.seeds() if seeds is None else seeds)
-        values, counts = torch.unique(given, return_counts=True)
-        if values.numel() < given.numel():  # a shuffle could put both into one batch
+        ids = as_seeds(self.graph, self.graph.seeds() if seeds is None else seeds)
+        values, counts = torch.unique(ids, return_counts=True)
+        if values.numel() < ids.numel():  # a shuffle could put both into one batch
             twice = int(values[counts > 1][0])
             raise GraphError(
                 f"seed {twice} is there twice: an epoch has each seed once; use torch.unique(seeds)"
             )
-        return given
+        return ids
 
     def _shuffled(self, epoch: int) -> Tensor:
         if not self.shuffle:

@@ -90,20 +90,20 @@ class NegativeSampler:
         if self.by == "degree":
             powers: NDArray[np.float64] = self.graph.in_degree().double().pow(0.75).numpy()
             return powers
-        given: NDArray[np.float64] = _row_a_node(self.graph, weight, "weight").double().numpy()
-        if not (np.isfinite(given) & (given >= 0)).all():
+        weights: NDArray[np.float64] = _row_per_node(self.graph, weight, "weight").double().numpy()
+        if not (np.isfinite(weights) & (weights >= 0)).all():
             raise GraphError("weight: expected finite numbers of at least 0")
-        return given
+        return weights
 
     def _groups(self, condition: Any) -> Ints:
         """Return one number per node: of its type and, where given, its condition."""
         kinds = np.repeat(np.arange(len(self.graph.node_types)), np.diff(self.graph.node_offsets))
         if condition is None:
             return kinds
-        given = _row_a_node(self.graph, condition, "condition")
-        if given.is_floating_point():
-            raise GraphError(f"condition: expected a whole number a node, got {given.dtype}")
-        pairs = np.stack([kinds, given.long().numpy()], 1)
+        numbers = _row_per_node(self.graph, condition, "condition")
+        if numbers.is_floating_point():
+            raise GraphError(f"condition: expected a whole number per node, got {numbers.dtype}")
+        pairs = np.stack([kinds, numbers.long().numpy()], 1)
         groups: Ints = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
         return groups
 
@@ -115,8 +115,8 @@ class NegativeSampler:
         return taken
 
 
-def _row_a_node(graph: Graph, given: Any, name: str) -> Tensor:
-    values = torch.as_tensor(given).cpu()
+def _row_per_node(graph: Graph, values: Any, name: str) -> Tensor:
+    values = torch.as_tensor(values).cpu()
     if values.shape != (graph.num_nodes,):
         shape = list(values.shape)
         raise GraphError(f"{name}: expected {graph.num_nodes:,} values, one a node, got shape {shape}")

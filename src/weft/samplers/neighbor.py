@@ -146,16 +146,16 @@ class NeighborSampler(Sampler):
             hidden=self.hidden_slots(hidden),
             once=once,
         )
-        found = run(request)
-        blocks, sizes = self._blocks(request, found, hidden)
+        drawn = run(request)
+        blocks, sizes = self._blocks(request, drawn, hidden)
         return Batch(
             self.graph,
             blocks,
-            found.nodes,
+            drawn.nodes,
             num_seeds=seeds.numel(),
             epoch=epoch,
             step=step,
-            seed_of=found.seed_of if group is None else None,
+            seed_of=drawn.seed_of if group is None else None,
             once=lambda: self._sample(seeds, epoch, step, times, hidden, once=True),
             hop_sizes=sizes if once else None,
         )
@@ -216,29 +216,29 @@ class NeighborSampler(Sampler):
         return hidden.edges if self.times is None else self.times.slots_of(hidden.edges)
 
     def _blocks(
-        self, request: Request, found: Sample, hidden: Hidden | None
+        self, request: Request, drawn: Sample, hidden: Hidden | None
     ) -> tuple[list[Block], tuple[list[int], list[int]]]:
         """Return the blocks in the order a model takes them, and the nodes and edges new in each hop."""
-        rows = [request.seeds.numel(), *[hop.num_rows for hop in found.hops]]
+        rows = [request.seeds.numel(), *[hop.num_rows for hop in drawn.hops]]
         new = [after - before for before, after in pairwise(rows)]
-        sizes = [rows[0], *new], [hop.indices.numel() for hop in found.hops]
-        hops = _prefixes(found.hops) if request.once else found.hops
-        return [self._block(request, found, hop, hidden) for hop in reversed(hops)], sizes
+        sizes = [rows[0], *new], [hop.indices.numel() for hop in drawn.hops]
+        hops = _prefixes(drawn.hops) if request.once else drawn.hops
+        return [self._block(request, drawn, hop, hidden) for hop in reversed(hops)], sizes
 
-    def _block(self, request: Request, found: Sample, hop: Hop, hidden: Hidden | None) -> Block:
+    def _block(self, request: Request, drawn: Sample, hop: Hop, hidden: Hidden | None) -> Block:
         graph, times, ranks = self.graph, self.times, request.seed_time
-        nodes = found.nodes[: hop.num_rows]
+        nodes = drawn.nodes[: hop.num_rows]
         seen = None
-        if times is not None and ranks is not None and found.seed_of is not None:
-            row_rank = ranks[found.seed_of[: hop.num_rows]]
+        if times is not None and ranks is not None and drawn.seed_of is not None:
+            row_rank = ranks[drawn.seed_of[: hop.num_rows]]
 
             def seen(relation: int | None) -> Tensor:
                 return times.degree(nodes, row_rank, relation, request.hidden)
 
-        held: dict[str, Any] = {"nodes": nodes, "edge_ids": hop.edge_ids}
-        held |= {} if hidden is None else {"degrees": hidden}
+        data: dict[str, Any] = {"nodes": nodes, "edge_ids": hop.edge_ids}
+        data |= {} if hidden is None else {"degrees": hidden}
         scale = self.scale_of(hop)
-        return block_of(graph, hop.indptr, hop.indices, **held, edge_scale=scale, seen_degree=seen)
+        return block_of(graph, hop.indptr, hop.indices, **data, edge_scale=scale, seen_degree=seen)
 
     def scale_of(self, hop: Hop) -> Tensor | None:
         """Return how many edges each drawn one stands for; None where degrees of rows tell."""
@@ -321,6 +321,8 @@ def _prefixes(hops: Sequence[Hop]) -> list[Hop]:
     scales = [hop.scale for hop in hops if hop.scale is not None]
     scale = torch.cat(scales) if scales else None
     return [
-        Hop(indptr[: row + 1], indices[:end], edge_ids[:end], None if scale is None else scale[:end], found)
-        for row, end, found in zip(rows, ends, (hop.num_rows for hop in hops))
+        Hop(
+            indptr[: row + 1], indices[:end], edge_ids[:end], None if scale is None else scale[:end], num_rows
+        )
+        for row, end, num_rows in zip(rows, ends, (hop.num_rows for hop in hops))
     ]

@@ -55,8 +55,8 @@ class Pool:
         high = low.copy()
         for kind in np.unique(group).tolist():
             some = group == kind
-            held = self._time[self.bounds[kind] : self.bounds[kind + 1]]
-            high[some] += np.searchsorted(held, times[some], side="right")
+            times_of_kind = self._time[self.bounds[kind] : self.bounds[kind + 1]]
+            high[some] += np.searchsorted(times_of_kind, times[some], side="right")
         return low, high
 
     def empty(self, low: Ints, high: Ints) -> Bools:
@@ -73,32 +73,32 @@ class Pool:
         What is taken is drawn again some times, then the next free node of the range is. A row whose nodes
         are all taken, or that has none, gets nodes that are not free (or 0).
         """
-        place = np.flatnonzero(np.repeat(~self.empty(low, high), count))
+        open_places = np.flatnonzero(np.repeat(~self.empty(low, high), count))
         at = np.zeros(len(rows) * count, np.int64)
         free = np.zeros(len(at), bool)
         for turn in range(ROUNDS):
             # Every try has a lane of its own, so that how often one place is drawn again changes no other.
-            row, lanes = place // count, place % count + turn * count
-            at[place] = self._pick(rows[row], lanes, low[row], high[row])
-            stuck = taken(row, self._nodes(at[place]))
-            free[place[~stuck]] = True
-            place = place[stuck]
-            if not len(place):
+            row, lanes = open_places // count, open_places % count + turn * count
+            at[open_places] = self._pick(rows[row], lanes, low[row], high[row])
+            stuck = taken(row, self._nodes(at[open_places]))
+            free[open_places[~stuck]] = True
+            open_places = open_places[stuck]
+            if not len(open_places):
                 break
-        for row in np.unique(place // count).tolist():
-            self._look(row, place[place // count == row], at, free, (low[row], high[row]), taken)
+        for row in np.unique(open_places // count).tolist():
+            self._look(row, open_places[open_places // count == row], at, free, (low[row], high[row]), taken)
         return self._nodes(at).reshape(-1, count), free.reshape(-1, count)
 
     def _look(
         self, row: int, places: Ints, at: Ints, free: Bools, between: tuple[int, int], taken: Taken
     ) -> None:
         """Move the draws at some places of a row to the next free node, round its range."""
-        held = np.arange(*between)
+        nodes = np.arange(*between)
         if self._sum is not None:
-            held = held[self._sum[held + 1] > self._sum[held]]
-        held = held[~taken(np.full(len(held), row), self._nodes(held))]
-        if len(held):
-            at[places] = held[np.searchsorted(held, at[places]) % len(held)]
+            nodes = nodes[self._sum[nodes + 1] > self._sum[nodes]]
+        nodes = nodes[~taken(np.full(len(nodes), row), self._nodes(nodes))]
+        if len(nodes):
+            at[places] = nodes[np.searchsorted(nodes, at[places]) % len(nodes)]
             free[places] = True
 
     def _nodes(self, at: Ints) -> Ints:
@@ -110,9 +110,9 @@ class Pool:
         bits |= draw_lanes(rows, 2 * lanes + 1).astype(np.uint64)
         share = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
         if self._sum is None:
-            found = low + (share * (high - low)).astype(np.int64)
+            picked = low + (share * (high - low)).astype(np.int64)
         else:
             first, last = self._sum[low], self._sum[high]
-            found = np.searchsorted(self._sum, first + share * (last - first), side="right") - 1
+            picked = np.searchsorted(self._sum, first + share * (last - first), side="right") - 1
         # A share next to 1 may round up to the end of the range, in float64 too.
-        return np.clip(found, low, high - 1)
+        return np.clip(picked, low, high - 1)

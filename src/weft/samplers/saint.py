@@ -96,10 +96,10 @@ class Chances:
         # By nodes covered and not by a number of trials: large subgraphs need fewer of them for equal
         # estimates.
         while covered < coverage * max(len(self.nodes), 1):
-            found = draws.nodes(trial_key(seed, self.num_trials))
-            covered += len(found)
-            self.nodes[found] += 1
-            self.edges[edges_among(found)] += 1
+            drawn = draws.nodes(trial_key(seed, self.num_trials))
+            covered += len(drawn)
+            self.nodes[drawn] += 1
+            self.edges[edges_among(drawn)] += 1
             self.num_trials += 1
 
     @property

@@ -77,7 +77,9 @@ class Batching:
         """
         h, rows_of = self.layout.exact_rows(model), self.layout.rows_of
         beside = self.shared.task.scores_of_rows(model, h, self.shared.total)
-        return {split: held.pieces(model, h, rows_of) for split, held in self.shared.scored.items()}, beside
+        return {
+            split: targets.pieces(model, h, rows_of) for split, targets in self.shared.scored.items()
+        }, beside
 
     def node_outputs(self, model: nn.Module) -> Tensor:
         """Return the outputs of the own nodes of the target type; the model is in evaluation mode."""

@@ -77,9 +77,9 @@ def hops_of(model: nn.Module) -> int:
 
 def known_hops(model: nn.Module) -> int | None:
     """Return how many blocks a model takes; None where neither it nor its layers say."""
-    told = getattr(model, "hops", None)
+    hops = getattr(model, "hops", None)
     layers = [module.hops for module in model.modules() if isinstance(module, Layer)]
-    return int(told) if told is not None else sum(layers) or None
+    return int(hops) if hops is not None else sum(layers) or None
 
 
 @contextmanager

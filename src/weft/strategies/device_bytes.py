@@ -40,9 +40,9 @@ def learned_bytes(model: nn.Module) -> int:
 
 def feature_bytes(graph: Graph) -> int:
     """Return the bytes of the features that lie in memory."""
-    held = [data["x"] for data in graph.node_data.values() if "x" in data]
-    dense = sum(x.nbytes for x in held if isinstance(x, Tensor))
-    return dense + sum(8 * x.nnz for x in held if isinstance(x, SparseFeatures))
+    features = [data["x"] for data in graph.node_data.values() if "x" in data]
+    dense = sum(x.nbytes for x in features if isinstance(x, Tensor))
+    return dense + sum(8 * x.nnz for x in features if isinstance(x, SparseFeatures))
 
 
 def sampled_bytes(
@@ -56,18 +56,18 @@ def sampled_bytes(
     seeds = graph.seeds_or_all()
     places = torch.linspace(0, len(seeds) - 1, min(batch_size, len(seeds))).long()
     batch = NeighborSampler(graph, fanouts).sample(seeds[places])
-    held = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
+    edges = graph.indptr.nbytes + graph.num_edges * (graph.indices.element_size() + 4) + 4 * graph.num_nodes
     rows = learned_bytes(model)
     weights = 4 * (sum(each.nbytes for each in model.parameters()) - rows)  # gradients, two moments
-    return held + feature_bytes(graph) + weights + STATE * rows + step_bytes(graph, model, batch.blocks)
+    return edges + feature_bytes(graph) + weights + STATE * rows + step_bytes(graph, model, batch.blocks)
 
 
 def step_bytes(graph: Graph, model: Stack, blocks: Sequence[Block]) -> int:
     """Return what forward and backward on a batch take: rows that are kept, and the widest gradients."""
     messages = LayerPlan.of(Offload(graph, torch.device("cpu"), memory=1), model, memory=1).messages
     size, layers = size_of(model), [each for each in model.layers if isinstance(each, Layer)]
-    given = blocks[0].num_src * size * layers[0].in_features
-    kept, most = given, 0
+    inputs = blocks[0].num_src * size * layers[0].in_features
+    kept, most = inputs, 0
     for number, (layer, block) in enumerate(zip(layers, blocks)):
         sent, own = _message_bytes(None if messages is None else messages[number], layer, size)
         rows, out = block.num_dst, block.num_dst * layer.out_width * size

@@ -63,10 +63,10 @@ def _by_trial(model: nn.Module, x: Tensor) -> int | None:
     return max(used) + 1 if used and max(used) + 1 < _MOST else None
 
 
-def _watched(place: int, used: set[int], rows: Tensor) -> Block:
+def _watched(number: int, used: set[int], rows: Tensor) -> Block:
     indptr = torch.arange(_NODES + 1, device=rows.device)
     block = _Watched(indptr, torch.arange(1, _NODES + 1, device=rows.device) % _NODES, num_src=_NODES)
-    vars(block)["_noted"] = (used, place)
+    vars(block)["_noted"] = (used, number)
     return block
 
 

@@ -151,12 +151,12 @@ class PartsLayout(Layout):
     def gathered(self, rows: Tensor) -> Tensor:
         """Return the rows of every node of the target type, on every worker."""
         graph = self.graph
-        place = graph.node_types.index(graph.target_type)
-        first, last = graph.node_offsets[place : place + 2]
+        kind = graph.node_types.index(graph.target_type)
+        first, last = graph.node_offsets[kind : kind + 2]
         ids = graph.shard.node_ids[graph.target_rows] - first
         if graph.owned is not None:
             own = graph.owned[graph.target_rows]
             ids, rows = ids[own], rows[own]
-        found = rows.new_empty(last - first, rows.shape[1])
-        found[self.shared.everyones(ids)] = self.shared.everyones(rows)
-        return found
+        all_rows = rows.new_empty(last - first, rows.shape[1])
+        all_rows[self.shared.everyones(ids)] = self.shared.everyones(rows)
+        return all_rows

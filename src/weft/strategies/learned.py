@@ -130,19 +130,19 @@ class LearnedTable:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
         self._best = state[_BEST].clone() if _BEST in state else None
-        self.optimizer.load_state({key: held for key, held in state.items() if key != _BEST})
+        self.optimizer.load_state({key: value for key, value in state.items() if key != _BEST})
 
     def whole(self, wanted: bool = True) -> Tensor:
         """Return the rows of all nodes where they are wanted, from their owners, in pieces; called by all."""
         count = len(self.rows.nodes)
         if self._owners is None:
             return self.values
-        found = self.values.new_empty(count if wanted else 0, self.rows.width)
+        table = self.values.new_empty(count if wanted else 0, self.rows.width)
         for start in range(0, count, _AT_ONCE):
             ids = torch.arange(start, min(start + _AT_ONCE, count) if wanted else start)
             travel = self._owners.plan(ids).travel
-            found[ids] = travel.pull(self.group, self.values, label=_LABEL).wait()
-        return found
+            table[ids] = travel.pull(self.group, self.values, label=_LABEL).wait()
+        return table
 
     def _nothing(self) -> Tensor:
         return self.values[:0]
@@ -168,8 +168,8 @@ class LearnedTables:
     ) -> "LearnedTables":
         """Return the tables of a model, which it lends; called by all workers, with their own nodes."""
         tables = {
-            place: LearnedTable(rows, own, group, name=name, lr=lr * scale)
-            for place, rows in model.named_modules()
+            module: LearnedTable(rows, own, group, name=name, lr=lr * scale)
+            for module, rows in model.named_modules()
             if isinstance(rows, LearnedRows)
         }
         return cls(tables, scale=scale)
@@ -220,15 +220,15 @@ class LearnedTables:
     def state(self) -> dict[str, Tensor]:
         """Return the rows held here and all that their optimisers need."""
         return {
-            f"{_PREFIX}{place}/{key}": held
-            for place, each in self.tables.items()
-            for key, held in each.state().items()
+            f"{_PREFIX}{name}/{key}": value
+            for name, each in self.tables.items()
+            for key, value in each.state().items()
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take back what `state` gave."""
-        for place, each in self.tables.items():
-            begin = f"{_PREFIX}{place}/"
+        for name, each in self.tables.items():
+            begin = f"{_PREFIX}{name}/"
             each.load_state({k.removeprefix(begin): v for k, v in state.items() if k.startswith(begin)})
 
     def nodes_of(self, name: str) -> range | None:

@@ -73,10 +73,10 @@ def _moved(value: Any, device: torch.device) -> Any:
     if isinstance(value, Tensor | SparseFeatures):
         return value.to(device)
     if isinstance(value, dict):
-        return {name: _moved(held, device) for name, held in value.items()}
+        return {name: _moved(part, device) for name, part in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        held = {item.name: _moved(getattr(value, item.name), device) for item in fields(value)}
-        return replace(value, **held)
+        part = {item.name: _moved(getattr(value, item.name), device) for item in fields(value)}
+        return replace(value, **part)
     return value
 
 

@@ -50,13 +50,13 @@ class LossScale:
         self.good = int(state["good"])
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        for parameter in held:
+        trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        for parameter in trained:
             parameter.grad /= self.factor
-        finite = [parameter.grad.isfinite().all() for parameter in held]
+        finite = [parameter.grad.isfinite().all() for parameter in trained]
         (lost,) = self._agree(0.0 if not finite or bool(torch.stack(finite).all()) else 1.0)
         if lost:
-            for parameter in held:
+            for parameter in trained:
                 parameter.grad = None  # an optimiser passes over it
             self.factor /= GROWTH
             self.good = 0

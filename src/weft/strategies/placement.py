@@ -37,11 +37,11 @@ def with_near_data(graph: Graph, device: torch.device) -> Graph | None:
 
     That is where a file or a rank has them, or they are too large and no matrix that a GPU reads itself.
     """
-    held = [data["x"] for data in graph.node_data.values() if "x" in data]
-    if any(isinstance(x, Store) and device.type not in x.devices for x in held):
+    features = [data["x"] for data in graph.node_data.values() if "x" in data]
+    if any(isinstance(x, Store) and device.type not in x.devices for x in features):
         return None
     room = SHARE * free_bytes(device)
-    fits = sum(_bytes(x) for x in held) <= room
+    fits = sum(_bytes(x) for x in features) <= room
     matrix = len(graph.node_types) == 1 and isinstance(graph.x, Tensor | CachedStore)
     if not fits and not matrix:
         return None
@@ -55,8 +55,8 @@ def with_near_data(graph: Graph, device: torch.device) -> Graph | None:
 def with_near_edges(graph: Graph, device: torch.device) -> Graph | None:
     """Return the graph with its edges on a GPU; None where they, and features not yet there, do not fit."""
     size = graph.indptr.nbytes + 2 * graph.indices.nbytes + 4 * graph.num_nodes
-    held = [data["x"] for data in graph.node_data.values() if "x" in data]
-    size += sum(_bytes(x) for x in held if x.device.type == "cpu")
+    features = [data["x"] for data in graph.node_data.values() if "x" in data]
+    size += sum(_bytes(x) for x in features if x.device.type == "cpu")
     return None if size > SHARE * free_bytes(device) else graph.to(device=device)
 
 

@@ -145,7 +145,7 @@ class GradientReducer:
     def __init__(self, parameters: Sequence[nn.Parameter], group: Group) -> None:
         self.group = group
         # Backward reaches the last parameters first.
-        self.buckets = [_Bucket(held) for held in _fill(list(reversed(parameters)))]
+        self.buckets = [_Bucket(bucket) for bucket in _fill(list(reversed(parameters)))]
         self._bucket_of = {id(p): bucket for bucket in self.buckets for p in bucket.parameters}
         self._next = len(self.buckets)  # nothing departs outside of begin() … finish()
         self._hooks = [
@@ -189,20 +189,20 @@ class GradientReducer:
 
 def _fill(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     """Give runs of parameters of one dtype of about a bucket's size."""
-    held: list[nn.Parameter] = []
+    bucket: list[nn.Parameter] = []
     size = 0
     for parameter in parameters:
         if not parameter.requires_grad:
             continue
         # About 1 MiB: large enough that latency is small beside travel, small enough that the first departs
         # early in backward.
-        if held and (size >= BUCKET_BYTES or held[0].dtype != parameter.dtype):
-            yield held
-            held, size = [], 0
-        held.append(parameter)
+        if bucket and (size >= BUCKET_BYTES or bucket[0].dtype != parameter.dtype):
+            yield bucket
+            bucket, size = [], 0
+        bucket.append(parameter)
         size += parameter.numel() * parameter.element_size()
-    if held:
-        yield held
+    if bucket:
+        yield bucket
 
 
 def _packed(parameters: list[nn.Parameter]) -> Tensor:

@@ -43,7 +43,7 @@ class Shared:
     @property
     def scored(self) -> dict[str, Targets]:
         """The targets that an evaluation scores, by split."""
-        return {split: held for split, held in self.targets.items() if held.scored}
+        return {split: targets for split, targets in self.targets.items() if targets.scored}
 
     def total(self, value: Tensor) -> Tensor:
         """Return the sum of a small tensor over workers; called by all."""

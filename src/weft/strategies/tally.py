@@ -45,9 +45,9 @@ class Tally:
         `total` sums over workers, `gathered` gives the rows of all.
         """
         sums = {name: total(value) for name, value in self._sums.items()}
-        found = {name: metric.value(sums[name]) for name, metric in self.counted.items()}
+        values = {name: metric.value(sums[name]) for name, metric in self.counted.items()}
         if self.whole:
             outputs, y = (gathered(torch.cat(rows)) for rows in zip(*self._held))
-            found |= {name: metric(outputs, y) for name, metric in self.whole.items()}
-        told = {name: found[name] for name in self._order}
-        return {**told, "loss": float(sums["loss"]) / count}
+            values |= {name: metric(outputs, y) for name, metric in self.whole.items()}
+        ordered = {name: values[name] for name in self._order}
+        return {**ordered, "loss": float(sums["loss"]) / count}

@@ -71,7 +71,7 @@ def _halo_rows(graph: Graph, workers: int, strategy: str, options: Mapping[str, 
 
 
 def _message(asked: Asked, x: Any, rows: int | None) -> ExplainedMessage:
-    block, how, found = asked.block, asked.how, asked.found
+    block, how, compiled = asked.block, asked.how, asked.found
     sizes = EdgeCounts(block.num_dst, block.num_src, block.num_edges)
     refused = "" if rows is None else other_edges(how)
     forms = [Form.of(role, tensor) for role, tensor in zip(roles_of(how), given_to(how))]
@@ -82,9 +82,9 @@ def _message(asked: Asked, x: Any, rows: int | None) -> ExplainedMessage:
         destinations=block.num_dst,
         edges=block.num_edges,
         pays=pays(block, how),
-        reason=found if isinstance(found, str) else "",
+        reason=compiled if isinstance(compiled, str) else "",
         written=written(how.message, forms, how.kernel_reduce, sizes, how.scratch),
-        compiled=None if isinstance(found, str) else _compiled(asked, sizes),
+        compiled=None if isinstance(compiled, str) else _compiled(asked, sizes),
         crossed=() if rows is None or refused else crossed_rows(how, rows, lambda each: each is x),
         refused=bool(refused),
     )

@@ -121,10 +121,10 @@ def _operators(operators: Sequence[Operator], *, written: bool = False) -> Itera
     for each in operators:
         if each.movement == "input" or is_view(each):
             continue
-        fused = ", ".join(f"kernel {place + 1}" for place in each.kernels)
-        told = f"in {fused}" if fused else _cost(each.cost)
+        fused = ", ".join(f"kernel {number + 1}" for number in each.kernels)
+        work = f"in {fused}" if fused else _cost(each.cost)
         runs = where(each, written=written)
-        yield f"    {each.name:20} {runs:25} {each.movement:12} {extent(each):20} {told}"
+        yield f"    {each.name:20} {runs:25} {each.movement:12} {extent(each):20} {work}"
 
 
 def _kernel(number: int, kernel: Kernel) -> Iterator[str]:

@@ -43,15 +43,15 @@ def run(resolved: "Resolved", place: Place, check: Check | None = None) -> Summa
     kind = strategies[resolved.strategy]
     check_place(settings, place)
     device = device_for(kind, settings.device)
-    held, task = _read(resolved, kind, device)
+    graph, task = _read(resolved, kind, device)
     if check is not None:
-        check(resolved, held)
-    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **recorded_counts(held)}}
+        check(resolved, graph)
+    recipe = {**recipe, "graph": {**recipe.get("graph", {}), **recorded_counts(graph)}}
     made = partial(cast(Any, kind), **strategy, device=device)
     with claimed(place.out):
         folder = RunFolder(place.out, recipe=recipe, resume=place.resume) if place.out is not None else None
         return fit(
-            held,
+            graph,
             model,
             options,
             settings=settings,
@@ -70,8 +70,8 @@ def _read(resolved: "Resolved", kind: type[Strategy], device: torch.device) -> t
     dtype = torch.float64 if resolved.settings.precision == "float64" else torch.float32
     records = resolved.records if resolved.graph is None else None
     if records is not None:
-        told = RecordGraph(records)
-        return checked_loops(told, model, options).to(dtype=dtype), resolved.make_task(told)
+        records_graph = RecordGraph(records)
+        return checked_loops(records_graph, model, options).to(dtype=dtype), resolved.make_task(records_graph)
     graph = resolved.open()
     task = resolved.make_task(graph)
     store = strategy.get("store")

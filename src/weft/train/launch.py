@@ -104,25 +104,25 @@ def train(
         weft.train(graph, "gcn", hidden=16, lr=0.01, weight_decay=5e-4).test_accuracy
         weft.train(graph, Net(16, 7), workers=4, strategy="halo", loss=my_loss, metrics={"f1": my_f1})
     """
-    given = locals()
+    arguments = locals()
     check_arguments(graph, model, out=out, strategy=strategy, loss=loss, metrics=metrics, options=options)
     size = team_size(workers)
-    resolved = _resolved(given, size)
+    resolved = _resolved(arguments, size)
     place = Place(out=out, resume=resume, progress=progress, stop=stop)
     check_place(resolved.settings, place)
     summary = train_together(resolved, place, size) if size > 1 else _alone(resolved, place, weft.check_room)
     return replace(summary, model=own_of(summary.model))
 
 
-def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
+def _resolved(arguments: Mapping[str, Any], size: int) -> Resolved:
     """Return the arguments of `train`, by name, checked; they are for `size` workers."""
-    loss, metrics, task, strategy = (given[name] for name in ("loss", "metrics", "task", "strategy"))
-    name, options = _named(given["model"], {**(given["options"] or {}), **given["more"]})
-    settings = Settings(**bind(Settings, {**_plain(given), **_names(loss, metrics)}, "train"))
+    loss, metrics, task, strategy = (arguments[name] for name in ("loss", "metrics", "task", "strategy"))
+    name, options = _named(arguments["model"], {**(arguments["options"] or {}), **arguments["more"]})
+    settings = Settings(**bind(Settings, {**_plain(arguments), **_names(loss, metrics)}, "train"))
     chosen = TaskChoice.of({"name": task} if isinstance(task, str) else dict(task or {}))
     chosen.check_names(settings.loss, settings.metric, settings.metrics or {})
     section = {"name": strategy} if isinstance(strategy, str) else dict(strategy or {})
-    kind, strategy_options = _strategy(section, given, size)
+    kind, strategy_options = _strategy(section, arguments, size)
     check_targets(chosen, kind, strategy_options)
     check_precision(settings, strategy_options)
     check_optimizer(settings, kind)
@@ -135,7 +135,7 @@ def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
         kind,
         strategy_options,
         settings,
-        graph=given["graph"],
+        graph=arguments["graph"],
         loss_choice=loss_choice,
         own_metrics=own_metrics,
         own=Own.of(settings, loss=loss_choice, metrics=own_metrics),
@@ -143,11 +143,11 @@ def _resolved(given: Mapping[str, Any], size: int) -> Resolved:
     )
 
 
-def _strategy(section: dict[str, Any], given: Mapping[str, Any], size: int) -> tuple[str, dict[str, Any]]:
+def _strategy(section: dict[str, Any], arguments: Mapping[str, Any], size: int) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of the strategy; a run that is continued has its own parts."""
-    parts, out = given["parts"], given["out"]
+    parts, out = arguments["parts"], arguments["out"]
     section |= {} if parts is None else {"parts": parts}
-    if given["resume"] and out is not None and (Path(out) / "run.json").exists():
+    if arguments["resume"] and out is not None and (Path(out) / "run.json").exists():
         section = _continued(section, out, size)
     default = "halo" if size > 1 or parts is not None else "single"
     return resolve_strategy(section, default=default, workers=size)
@@ -173,8 +173,8 @@ def _named(model: Any, options: Mapping[str, Any]) -> tuple[nn.Module | str, dic
     return followed(model), dict(options)
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {item.name: given[item.name] for item in fields(Settings)}
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {item.name: arguments[item.name] for item in fields(Settings)}
 
 
 def _names(loss: Any, metrics: Mapping[str, Any] | None) -> dict[str, Any]:

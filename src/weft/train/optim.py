@@ -83,8 +83,8 @@ class Schedule:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must hold."""
-        held = asdict(self)
-        return {name: held[name] for name in ("drops", "waited")}
+        values = asdict(self)
+        return {name: values[name] for name in ("drops", "waited")}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a checkpoint's state."""

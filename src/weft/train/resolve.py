@@ -55,10 +55,10 @@ class Resolved:
     """Loss and metrics of the user's own; None: those that the settings name."""
     task: TaskChoice = field(default_factory=TaskChoice)
 
-    def make_task(self, held: Any) -> Task:
+    def make_task(self, graph: Any) -> Task:
         """Return the task, of the graph or of what a worker holds of it."""
         own = Own.of(self.settings) if self.own is None else self.own
-        task = self.task.make(held, loss=own.loss or self.settings.loss)
+        task = self.task.make(graph, loss=own.loss or self.settings.loss)
         task.hides(strategies[self.strategy].hides_batches)
         return task
 
@@ -200,16 +200,16 @@ def resolve_strategy(
     """Return the name and the options, checked, of a strategy."""
     name, options = _split_name(section, default, "strategy")
     kind = strategies[name]
-    given = (*signature(Strategy).parameters, "part_rank", "speed", "whole")
-    several = set(parameters(strategies[SEVERAL], given=given)) - set(parameters(kind, given=given))
+    provided = (*signature(Strategy).parameters, "part_rank", "speed", "whole")
+    several = set(parameters(strategies[SEVERAL], given=provided)) - set(parameters(kind, given=provided))
     for key in options if "name" not in section and not kind.on_workers else ():
         if key in several:
             raise RecipeError(
                 f"strategy.{key}: one process has nothing to set here; add --workers N, or name the "
                 "strategy: strategy.name"
             )
-    _check_keys(name, options, given)
-    options = bind(kind, options, "strategy", given=given)
+    _check_keys(name, options, provided)
+    options = bind(kind, options, "strategy", given=provided)
     if kind.on_workers:
         kind.check(options)
         if workers == 1 and options.get("exchange") is not None:
@@ -221,11 +221,11 @@ def resolve_strategy(
     return name, options
 
 
-def _check_keys(name: str, options: Mapping[str, Any], given: Iterable[str]) -> None:
+def _check_keys(name: str, options: Mapping[str, Any], provided: Iterable[str]) -> None:
     """Refuse an option that other strategies have and this one has not."""
-    known = parameters(strategies[name], given=given)
+    known = parameters(strategies[name], given=provided)
     for key in (each for each in options if each not in known):
-        able = [each for each in strategies.names() if key in parameters(strategies[each], given=given)]
+        able = [each for each in strategies.names() if key in parameters(strategies[each], given=provided)]
         if able:
             others = ", ".join(map(repr, able))
             raise RecipeError(f"unknown key strategy.{key}; {name!r} has none, it is for {others}")

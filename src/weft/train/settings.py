@@ -139,8 +139,8 @@ def note_empty(splits: Iterable[str]) -> None:
     words = {"val": "validation", "test": "test"}
     empty = [name for name in done if name not in [*splits]]
     if empty:
-        told = "; ".join(f"no {words[name]} targets: {done[name]}" for name in empty)
-        warnings.warn(told, DataNote, stacklevel=3)
+        lines = "; ".join(f"no {words[name]} targets: {done[name]}" for name in empty)
+        warnings.warn(lines, DataNote, stacklevel=3)
 
 
 def _check_names(settings: Settings) -> None:

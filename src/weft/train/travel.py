@@ -46,9 +46,9 @@ class Crossed:
 
 def crossed_rows(how: Propagation, rows: int, is_input: Callable[[Tensor], bool]) -> tuple[Crossed, ...]:
     """Return what edges read of `rows` rows elsewhere: the narrowest values, or what the message is given."""
-    found = crossing_of(how, is_input)
-    if found is not None:
-        return tuple(_of(each, rows) for each in found[0].sent)
+    crossing = crossing_of(how, is_input)
+    if crossing is not None:
+        return tuple(_of(each, rows) for each in crossing[0].sent)
     return tuple(
         Crossed(
             f"source_{index}",

@@ -155,8 +155,8 @@ class SampledBlock(Scaled):
             return super().relation_in_degree()
         ids = self._src_ids if self._dst_ids is None else self._dst_ids
         assert ids is not None, "a sample knows its nodes"
-        found: Tensor = counts(ids[self.edge_dst], kinds)
-        return found
+        degrees: Tensor = counts(ids[self.edge_dst], kinds)
+        return degrees
 
     def only_relation(self, relation: int) -> Block:
         plain, chosen = super().only_relation(relation), self.relation_edges(relation)

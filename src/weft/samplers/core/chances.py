@@ -63,9 +63,9 @@ def _scales(favour: Floats, row: Ints, degree: Ints, fanout: Ints) -> Floats:
         certain = np.bincount(row[sure], minlength=len(degree))
         rest = np.bincount(row[~sure], 1.0 / favour[~sure], minlength=len(degree))
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where(few, 1.0 / least, rest / (target - certain))
-        found = np.where(none, 0.0, np.maximum(scale, found))  # it rises; rounding must not turn it back
-        if np.array_equal(found, scale):
+            scales = np.where(few, 1.0 / least, rest / (target - certain))
+        scales = np.where(none, 0.0, np.maximum(scale, scales))  # it rises; rounding must not turn it back
+        if np.array_equal(scales, scale):
             break
-        scale = found
+        scale = scales
     return scale

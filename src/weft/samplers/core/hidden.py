@@ -42,8 +42,8 @@ class Hidden:
         pairs = torch.unique(src * graph.num_nodes + dst)
         indptr, slots = entries_of_rows(graph.indptr, torch.unique(dst))
         targets = torch.unique(dst)[edge_destinations(indptr)]
-        found = graph.indices[slots].long() * graph.num_nodes + targets
-        return cls(graph, slots[torch.isin(found, pairs)])
+        pairs_here = graph.indices[slots].long() * graph.num_nodes + targets
+        return cls(graph, slots[torch.isin(pairs_here, pairs)])
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return the degrees of all nodes without these edges, to be asked for by id."""
@@ -56,22 +56,22 @@ class Hidden:
     ) -> tuple[Tensor, Tensor]:
         """Return the nodes at these edges, rising, and their degrees without them."""
         nodes = torch.unique(self.src if direction == "out" else self.dst)
-        place, edges = self.around(direction, nodes)
+        row_of, edges = self.around(direction, nodes)
         kinds, weight = self.graph.edge_type, self.graph.edge_data.get("weight")
         if relation is not None and kinds is not None:
             chosen = kinds[edges] == relation
-            place, edges = place[chosen], edges[chosen]
+            row_of, edges = row_of[chosen], edges[chosen]
         weights = weight[edges].double() if weighted and weight is not None else None
-        return nodes, torch.bincount(place, weights, minlength=nodes.numel())
+        return nodes, torch.bincount(row_of, weights, minlength=nodes.numel())
 
     def degree_in_relations(self, nodes: Tensor, relation: Tensor) -> Tensor:
         """Return how many edges into each node are left of the relation beside it, [n] on the CPU."""
         kinds, of = self.graph.edge_type, self.graph.num_relations
         assert kinds is not None, "one relation is counted as any other degree"
-        some, place = torch.unique(nodes.cpu(), return_inverse=True)
+        some, row_of = torch.unique(nodes.cpu(), return_inverse=True)
         at, edges = self.around("in", some)
         rising = (at * of + kinds[edges]).sort().values
-        wanted = place * of + relation.cpu()
+        wanted = row_of * of + relation.cpu()
         return torch.searchsorted(rising, wanted, right=True) - torch.searchsorted(rising, wanted)
 
     def around(self, direction: Literal["in", "out"], nodes: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,5 +113,5 @@ class _Replaced:
         values = self.values[ids]
         if not self.nodes.numel():
             return values
-        place = torch.searchsorted(self.nodes, ids).clamp(max=self.nodes.numel() - 1)
-        return torch.where(self.nodes[place] == ids, self.others[place], values)
+        slot = torch.searchsorted(self.nodes, ids).clamp(max=self.nodes.numel() - 1)
+        return torch.where(self.nodes[slot] == ids, self.others[slot], values)

@@ -62,11 +62,11 @@ native.declare(
 
 def sample(core: ctypes.CDLL, request: Request) -> Sample:
     """Return the sample of one batch."""
-    asked, held = _asked(request)
+    asked, arrays = _asked(request)
     hops = (_Hop * len(request.fanouts))()
     result = _Result(hops=hops)
     status = core.weft_sample(ctypes.byref(asked), ctypes.byref(result))
-    del held  # until here the core read them
+    del arrays  # until here the core read them
     if status:
         _refuse(status, result.culprit, request)
     tensor = partial(adopt, core)
@@ -79,15 +79,15 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
     """Return the request as the core reads it, and what must be held while it does."""
     slots = request.slots
     offsets = np.asarray(slots.node_offsets, dtype=np.int64)
-    held = [offsets, np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)]
+    arrays = [offsets, np.ascontiguousarray(request.fanouts), np.ascontiguousarray(request.keys)]
     asked = _Request(
         # Asked for each time: a storage moves when its tensor is shared with another process.
         *(_place(part) for part in (slots.indptr, slots.indices, slots.edge_type, slots.edge_map)),
         *(_place(part) for part in (slots.edge_time, slots.weight)),
         *(_place(part) for part in (request.seeds, request.seed_time)),
         *(_place(part) for part in (request.seed_group, request.seed_key)),
-        held[1].ctypes.data,
-        held[2].ctypes.data,
+        arrays[1].ctypes.data,
+        arrays[2].ctypes.data,
         offsets.ctypes.data,
         _place(request.hidden),
         slots.num_nodes,
@@ -104,7 +104,7 @@ def _asked(request: Request) -> tuple[_Request, list[Any]]:
         request.labor,
         request.top,
     )
-    return asked, held
+    return asked, arrays
 
 
 def _place(part: Tensor | None) -> int | None:

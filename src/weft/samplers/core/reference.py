@@ -60,15 +60,15 @@ class _Jobs:
 
 def checked_seeds(seeds: Tensor, num_nodes: int, *, distinct: bool = True) -> Ints:
     """Return the seeds, or refuse those that are no nodes and those that come twice."""
-    given: Ints = seeds.numpy()
-    outside = given[(given < 0) | (given >= num_nodes)]
+    ids: Ints = seeds.numpy()
+    outside = ids[(ids < 0) | (ids >= num_nodes)]
     if len(outside):
         raise GraphError(f"seed {outside[0]} is no node: expected 0 … {num_nodes - 1}")
-    values, counts = np.unique(given, return_counts=True)
+    values, counts = np.unique(ids, return_counts=True)
     if distinct and (counts > 1).any():
         twice = values[counts > 1][0]
         raise GraphError(f"seed {twice} is there twice: a batch has each seed once; use torch.unique(seeds)")
-    return given
+    return ids
 
 
 def _draw_hop(request: Request, rows: Ints, fanouts: Ints, keys: NDArray[np.uint64]) -> _Sample:
@@ -175,14 +175,14 @@ def _bottom_k(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np.flo
     weight = slots.weight.numpy()[slot]
     number = -weight if request.top else exponential(jobs.key[job], edges, weight)
     order = np.lexsort((slot, number, job))
-    held = np.bincount(job, minlength=len(jobs.row))
-    wanted = np.where(jobs.fanout < 0, held, np.minimum(jobs.fanout, held))
-    starts = np.cumsum(held) - held
-    threshold = np.full(len(held), np.inf)
-    cut = wanted < held
+    counts_of_jobs = np.bincount(job, minlength=len(jobs.row))
+    wanted = np.where(jobs.fanout < 0, counts_of_jobs, np.minimum(jobs.fanout, counts_of_jobs))
+    starts = np.cumsum(counts_of_jobs) - counts_of_jobs
+    threshold = np.full(len(counts_of_jobs), np.inf)
+    cut = wanted < counts_of_jobs
     threshold[cut] = number[order][(starts + wanted)[cut]]
-    rank = np.arange(len(slot)) - np.repeat(starts, held)
-    taken = np.sort(order[rank < np.repeat(wanted, held)])  # back in the order of ranges and slots
+    rank = np.arange(len(slot)) - np.repeat(starts, counts_of_jobs)
+    taken = np.sort(order[rank < np.repeat(wanted, counts_of_jobs)])  # back in the order of ranges and slots
     if request.top:
         with np.errstate(divide="ignore", invalid="ignore"):
             threshold = (jobs.degree - _hidden_in(request, jobs.start, jobs.degree)) / wanted
@@ -203,7 +203,7 @@ def _below_chance(request: Request, jobs: _Jobs) -> tuple[Ints, Ints, NDArray[np
 def find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints, Ints]:
     """Return all rows, the new ones at the end in the order of types, and the row of each id."""
     everything = np.concatenate([rows, ids])
-    distinct, first, place = np.unique(everything, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(everything, return_index=True, return_inverse=True)
     appearance = np.argsort(first, kind="stable")
     new = distinct[appearance][len(rows) :]
     if len(node_offsets) > 2:
@@ -212,7 +212,7 @@ def find_rows(rows: Ints, ids: Ints, node_offsets: Sequence[int]) -> tuple[Ints,
     rows = np.concatenate([rows, new])
     row_of = np.empty(len(distinct), dtype=np.int64)
     row_of[np.searchsorted(distinct, rows)] = np.arange(len(rows))
-    return rows, row_of[place[len(everything) - len(ids) :]]
+    return rows, row_of[inverse[len(everything) - len(ids) :]]
 
 
 def _hop(drawn: _Sample, local: Ints, num_rows: int) -> Hop:

@@ -24,13 +24,13 @@ def node_rows(graph: GraphView, nodes: Tensor, *, pin: bool = False) -> Any:
         return None if graph.x is None else take_rows(graph.x, nodes, pin=pin)
     bounds = torch.tensor(graph.node_offsets[1:-1], device=nodes.device)
     kinds = torch.bucketize(nodes, bounds, right=True)
-    found = {}
+    by_name = {}
     for index, kind in enumerate(graph.node_types):
         if "x" in graph.node_data[kind]:
-            found[kind] = take_rows(
+            by_name[kind] = take_rows(
                 graph.node_data[kind]["x"], nodes[kinds == index] - graph.node_offsets[index], pin=pin
             )
-    return found
+    return by_name
 
 
 def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
@@ -49,6 +49,6 @@ def take_rows(x: Features, rows: Tensor, *, pin: bool = False) -> Features:
     shape = (rows.numel(), *x.shape[1:])
     out = torch.empty(shape, dtype=x.dtype, device="cpu", pin_memory=True) if pin else reused(shape, x.dtype)
     row_bytes = math.prod(x.shape[1:]) * x.element_size()
-    given = (x, x.shape[0], rows, rows.numel(), row_bytes, out, native.INDEX_CODES[rows.dtype])
-    native.call("weft_gather", *given, 1, what="rows of a batch")
+    arguments = (x, x.shape[0], rows, rows.numel(), row_bytes, out, native.INDEX_CODES[rows.dtype])
+    native.call("weft_gather", *arguments, 1, what="rows of a batch")
     return out

@@ -39,9 +39,9 @@ class Times:
 
     def ranks(self, seeds: Tensor, times: Any) -> Tensor:
         """Return the rank of the time of each seed; (seed, time) pairs are distinct."""
-        given = torch.as_tensor(times).cpu()
-        check_times(seeds, given)
-        return self.rank_of(given.numpy())
+        moments = torch.as_tensor(times).cpu()
+        check_times(seeds, moments)
+        return self.rank_of(moments.numpy())
 
     def rank_of(self, times: Any) -> Tensor:
         """Return the rank of the first time later than each of these, [n] int64."""
@@ -103,11 +103,11 @@ def refuse_times(times: Any) -> None:
 
 def check_times(seeds: Tensor, times: Tensor) -> None:
     """Refuse other than one finite time a seed, and a seed that is there twice at one time."""
-    given = times.numpy()
-    if given.shape != tuple(seeds.shape):
-        raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(given.shape)}")
+    values = times.numpy()
+    if values.shape != tuple(seeds.shape):
+        raise GraphError(f"expected {seeds.numel()} times, one a seed, got shape {list(values.shape)}")
     check_finite(seeds, times)
-    pairs, counts = np.unique(np.stack([seeds.numpy(), given]), axis=1, return_counts=True)
+    pairs, counts = np.unique(np.stack([seeds.numpy(), values]), axis=1, return_counts=True)
     if (counts > 1).any():
         seed, time = pairs[:, counts > 1][:, 0]
         raise GraphError(f"seed {int(seed)} at time {time} is there twice: a batch has each once")

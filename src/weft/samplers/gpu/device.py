@@ -102,9 +102,9 @@ def _launched(request: Request, kind: _Kind, tables: list[Tensor]) -> "tuple[Ten
     except IndexError:  # of an empty list, which another thread may have emptied just now
         table = kernel.new_table(slots.num_nodes, slots.indptr.device)
     options = {"replace": kind.replace, "once": kind.once}
-    found = kernel.sample(slots.indptr, slots.indices, request.seeds, kind.fanouts, keys, table, **options)
+    drawn = kernel.sample(slots.indptr, slots.indices, request.seeds, kind.fanouts, keys, table, **options)
     tables.append(table)
-    return found
+    return drawn
 
 
 def _replayed(
@@ -117,6 +117,6 @@ def _replayed(
         recording = free.pop()
     except IndexError:
         recording = CapturedDraws(slots.indptr, slots.indices, *kind[1:])
-    found = recording.sample(request.seeds, request.keys[:, 0].tolist())
+    drawn = recording.sample(request.seeds, request.keys[:, 0].tolist())
     free.append(recording)
-    return found
+    return drawn

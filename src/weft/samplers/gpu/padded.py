@@ -115,12 +115,12 @@ def message_obstacle(how: Propagation) -> str:
         return SWITCHED_OFF
     if not how.per_edge:
         return "it reads nothing of its edge"
-    found = compiled_of(how)
-    if isinstance(found, str):
-        return found
-    if found[0].by_relation is not None:
+    compiled = compiled_of(how)
+    if isinstance(compiled, str):
+        return compiled
+    if compiled[0].by_relation is not None:
         return "its matrices by relation are found by looking at every edge"
-    return next((each.reason for each in found[0].reductions if each.program is None), "")
+    return next((each.reason for each in compiled[0].reductions if each.program is None), "")
 
 
 def _refused(block: Block, how: Propagation) -> NoReturn:
@@ -155,16 +155,16 @@ class PaddedBatch(Batch):
         self.nodes[: batch.num_nodes].copy_(batch.nodes)
         self.device_clock.copy_(clock, non_blocking=True)
         for name, value in self._data.items():
-            given = batch.y if name == "y" else batch.x
-            value[: len(given)].copy_(given)  # type: ignore[arg-type]
+            rows = batch.y if name == "y" else batch.x
+            value[: len(rows)].copy_(rows)  # type: ignore[arg-type]
         for own, block in zip(self.blocks, batch.blocks):
             own.indptr[: block.num_dst + 1].copy_(block.indptr)
             # Rows beyond the batch begin and end behind its last edge: they have none.
             own.indptr[block.num_dst + 1 :].fill_(block.num_edges)
             own.indices[: block.num_edges].copy_(block.indices)
             own.edge_ids[: block.num_edges].copy_(block.edge_ids)
-            for name, held in own.brought.items():
-                held[: block.num_edges].copy_(block.edge(name))
+            for name, buffer in own.brought.items():
+                buffer[: block.num_edges].copy_(block.edge(name))
 
     def anew(self, *, reads_x: bool) -> Batch:
         """Return a batch of the same tensors whose blocks remember nothing."""

@@ -93,11 +93,11 @@ class Mover:
     def __call__(self, value: Any) -> Any:
         """Return the value on the device."""
         if isinstance(value, dict):
-            return {name: self(held) for name, held in value.items()}
+            return {name: self(each) for name, each in value.items()}
         if isinstance(value, list):
-            return [self(held) for held in value]
+            return [self(each) for each in value]
         if isinstance(value, tuple):
-            moved = [self(held) for held in value]
+            moved = [self(each) for each in value]
             return type(value)(*moved) if hasattr(value, "_fields") else tuple(moved)
         if isinstance(value, Pairs):
             return replace(value, **{item.name: self(getattr(value, item.name)) for item in fields(value)})
@@ -185,13 +185,13 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, SparseFeatures):
         yield from tensors_of((value.indptr, value.indices, value.values))
     elif isinstance(value, Mapping):
-        for held in value.values():
-            yield from tensors_of(held)
+        for each in value.values():
+            yield from tensors_of(each)
     elif isinstance(value, list | tuple):
-        for held in value:
-            yield from tensors_of(held)
+        for each in value:
+            yield from tensors_of(each)
     elif isinstance(value, Block):
         others = value.looked_up | value.derived_from
-        yield from tensors_of([held for name, held in vars(value).items() if name not in others])
+        yield from tensors_of([each for name, each in vars(value).items() if name not in others])
     elif isinstance(value, Batch | Pairs) or is_dataclass(value):
         yield from tensors_of(list(vars(value).values()))

@@ -103,10 +103,10 @@ class LinkNeighborLoader(Loader):
         return torch.arange(len(self.links))
 
     def _with_answers(self, links: Pairs, label: Any, time: Any) -> Pairs:
-        label, time = (None if given is None else torch.as_tensor(given).cpu() for given in (label, time))
-        for name, given in (("edge_label", label), ("edge_label_time", time)):
-            if given is not None and given.shape[:1] != (len(links),):
-                shape = list(given.shape)
+        label, time = (None if column is None else torch.as_tensor(column).cpu() for column in (label, time))
+        for name, column in (("edge_label", label), ("edge_label_time", time)):
+            if column is not None and column.shape[:1] != (len(links),):
+                shape = list(column.shape)
                 raise GraphError(f"{name}: expected {len(links):,} values, one a link, got shape {shape}")
         if label is not None and self.wanted is not None:
             if self.wanted.mode == "triplet":
@@ -158,12 +158,12 @@ class LinkNeighborLoader(Loader):
         return Hidden.between(self.graph, src, dst)
 
 
-def _weights(graph: Graph, given: Any, kind: EdgeType | None, end: int) -> dict[str, Any]:
+def _weights(graph: Graph, of_type: Any, kind: EdgeType | None, end: int) -> dict[str, Any]:
     """Return how negatives are drawn: uniformly, or by a weight for each node of the type of an end."""
-    if given is None:
+    if of_type is None:
         return {}
     rows = slice(0, graph.num_nodes) if kind is None else graph.rows_of_type(kind[end])
-    values, count = torch.as_tensor(given).cpu(), rows.stop - rows.start
+    values, count = torch.as_tensor(of_type).cpu(), rows.stop - rows.start
     if values.shape != (count,):
         name = "dst_weight" if end else "src_weight"
         raise GraphError(

@@ -39,20 +39,20 @@ class NegativeSampling:
     dst_weight: Tensor | None = None
 
     @classmethod
-    def of(cls, given: Any, ratio: float | None) -> "NegativeSampling | None":
+    def of(cls, choice: Any, ratio: float | None) -> "NegativeSampling | None":
         """Return what was asked for: a mode, a dict, PyG's own object, or a ratio of random links."""
         if ratio:
-            given = {"mode": "binary", "amount": ratio}
-        if given is None:
+            choice = {"mode": "binary", "amount": ratio}
+        if choice is None:
             return None
-        values = {"mode": given} if isinstance(given, str) else given
+        values = {"mode": choice} if isinstance(choice, str) else choice
         values = dict(values if isinstance(values, Mapping) else vars(values))
         wrong = sorted(set(values) - {"mode", "amount", "src_weight", "dst_weight"})
         mode, amount = getattr(values.get("mode"), "value", values.get("mode")), values.get("amount", 1)
         if wrong or mode not in ("binary", "triplet"):
             raise InputError(
                 "neg_sampling: expected 'binary', 'triplet' or dict(mode=…, amount=…, src_weight=…, "
-                f"dst_weight=…), got {given!r}"
+                f"dst_weight=…), got {choice!r}"
             )
         if not amount > 0 or (mode == "triplet" and amount != int(amount)):
             kind = "a whole number for triplets" if mode == "triplet" else "a number"
@@ -62,19 +62,19 @@ class NegativeSampling:
         return cls(**(values | {"mode": mode, "amount": amount}))
 
 
-def links_of(graph: Graph, given: Any) -> tuple[EdgeType | None, Tensor, Tensor]:
+def links_of(graph: Graph, links: Any) -> tuple[EdgeType | None, Tensor, Tensor]:
     """Return the relation that links are of, where node types are named, and their ends as global ids."""
     if graph.is_plain:
-        src, dst = graph.edge_index if given is None else _index(given, graph.num_nodes, graph.num_nodes)
+        src, dst = graph.edge_index if links is None else _index(links, graph.num_nodes, graph.num_nodes)
         return None, src, dst
-    alone = isinstance(given, tuple | list) and len(given) == 3 and isinstance(given[0], str)
-    paired = isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], tuple | list)
-    kind, index = (given, None) if alone else given if paired else ((), None)
+    alone = isinstance(links, tuple | list) and len(links) == 3 and isinstance(links[0], str)
+    paired = isinstance(links, tuple | list) and len(links) == 2 and isinstance(links[0], tuple | list)
+    kind, index = (links, None) if alone else links if paired else ((), None)
     kind = tuple(kind)
     if kind not in graph.edge_types:
         known = ", ".join(map(str, graph.edge_types))
         raise GraphError(
-            f"edge_label_index: expected ((source, name, target), index) of {known}; got {str(given)[:60]}"
+            f"edge_label_index: expected ((source, name, target), index) of {known}; got {str(links)[:60]}"
         )
     if index is None:
         kinds = graph.given_edge_type()
@@ -86,8 +86,8 @@ def links_of(graph: Graph, given: Any) -> tuple[EdgeType | None, Tensor, Tensor]
     return kind, src + rows[0].start, dst + rows[1].start
 
 
-def _index(given: Any, sources: int, targets: int) -> Tensor:
-    index = torch.as_tensor(given).cpu()
+def _index(links: Any, sources: int, targets: int) -> Tensor:
+    index = torch.as_tensor(links).cpu()
     if index.dim() != 2 or len(index) != 2 or index.is_floating_point() or index.dtype == torch.bool:
         raise GraphError(
             f"edge_label_index: expected ids [2, n], got {index.dtype} of shape {list(index.shape)}"
@@ -99,22 +99,22 @@ def _index(given: Any, sources: int, targets: int) -> Tensor:
     return index.long()
 
 
-def by_hop(given: Any) -> Any:
+def by_hop(fanouts: Any) -> Any:
     """Return fanouts by relation, as PyG has them, as one table per hop; others as they are."""
-    if not isinstance(given, Mapping):
-        return given
-    hops = {len(counts) for counts in given.values()}
+    if not isinstance(fanouts, Mapping):
+        return fanouts
+    hops = {len(counts) for counts in fanouts.values()}
     if len(hops) != 1:
-        raise InputError(f"num_neighbors: expected as many for each relation, one a hop; got {dict(given)}")
-    return [{kind: counts[hop] for kind, counts in given.items()} for hop in range(hops.pop())]
+        raise InputError(f"num_neighbors: expected as many for each relation, one a hop; got {dict(fanouts)}")
+    return [{kind: counts[hop] for kind, counts in fanouts.items()} for hop in range(hops.pop())]
 
 
 def check_as_is(options: dict[str, Any], *, timed: bool) -> None:
     """Take out what has one value here; refuse another one, and what nobody knows."""
     for name, (value, instead) in _AS_IS.items():
-        given = options.pop(name, value)
-        if given != value and not (name == "disjoint" and timed):
-            raise InputError(f"{name}={given!r}: weft's LinkNeighborLoader has {value!r} alone; {instead}")
+        chosen = options.pop(name, value)
+        if chosen != value and not (name == "disjoint" and timed):
+            raise InputError(f"{name}={chosen!r}: weft's LinkNeighborLoader has {value!r} alone; {instead}")
     for name in options:
         if name not in _LOADER:
             raise InputError(

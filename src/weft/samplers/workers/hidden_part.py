@@ -24,16 +24,18 @@ class HiddenPart:
     """
 
     def __init__(
-        self, held: EdgeView, ends: HiddenPairs, owner: Tensor, group: Group, *, label: Label
+        self, edges_here: EdgeView, ends: HiddenPairs, owner: Tensor, group: Group, *, label: Label
     ) -> None:
-        self.edges = Hidden.between(held, *ends)
+        self.edges = Hidden.between(edges_here, *ends)
         changed = torch.unique(self.edges.dst)
-        place, left = self.edges.around("in", changed)
-        hidden = _EdgesAtEnd.of(held, self.edges.edges, self.edges.dst)
-        self._into = _Change.of(held, hidden, _EdgesAtEnd.of(held, left, changed[place]), replaces=True)
+        row_of, left = self.edges.around("in", changed)
+        hidden = _EdgesAtEnd.of(edges_here, self.edges.edges, self.edges.dst)
+        self._into = _Change.of(
+            edges_here, hidden, _EdgesAtEnd.of(edges_here, left, changed[row_of]), replaces=True
+        )
         own = owner[self.edges.dst] == group.rank  # copies of others' edges may be held too
-        gone = _EdgesAtEnd.of(held, self.edges.edges[own], self.edges.src[own]).gathered(group, label)
-        self._out_of = _Change.of(held, gone, gone, replaces=False)
+        gone = _EdgesAtEnd.of(edges_here, self.edges.edges[own], self.edges.src[own]).gathered(group, label)
+        self._out_of = _Change.of(edges_here, gone, gone, replaces=False)
 
     def degrees(self, ids: Tensor, whole: Degrees) -> Degrees:
         """Return the degrees `whole` of held nodes ids [n] without these edges.
@@ -52,8 +54,8 @@ class _EdgesAtEnd(NamedTuple):
     weight: Tensor | None
 
     @classmethod
-    def of(cls, held: EdgeView, edges: Tensor, node: Tensor) -> "_EdgesAtEnd":
-        kinds, weight = held.edge_type, held.edge_data.get("weight")
+    def of(cls, graph: EdgeView, edges: Tensor, node: Tensor) -> "_EdgesAtEnd":
+        kinds, weight = graph.edge_type, graph.edge_data.get("weight")
         return cls(
             node,
             None if kinds is None else kinds[edges].long(),
@@ -82,10 +84,10 @@ class _EdgeCounts:
     def of(cls, changed: Tensor, keys: Tensor, weight: Tensor | None) -> "_EdgeCounts":
         """Return those of the edges `keys`, for the keys that change."""
         changed = torch.unique(changed)
-        place, there = _find(changed, keys)
-        place, size = place[there], len(changed)
-        weights = None if weight is None else torch.bincount(place, weight[there], minlength=size)
-        return cls(changed, torch.bincount(place, minlength=size).float(), weights)
+        slot, there = _find(changed, keys)
+        slot, size = slot[there], len(changed)
+        weights = None if weight is None else torch.bincount(slot, weight[there], minlength=size)
+        return cls(changed, torch.bincount(slot, minlength=size).float(), weights)
 
     def change(
         self, keys: Tensor, count: Tensor, weight: Tensor | None, *, replaces: bool
@@ -93,10 +95,10 @@ class _EdgeCounts:
         """Return values of keys [n], of which these replace some or are taken from them."""
         if not len(self.keys):
             return count, weight
-        place, there = _find(self.keys, keys)
-        count = torch.where(there, self.count[place] if replaces else count - self.count[place], count)
+        slot, there = _find(self.keys, keys)
+        count = torch.where(there, self.count[slot] if replaces else count - self.count[slot], count)
         if weight is not None and self.weight is not None:
-            other = self.weight[place] if replaces else weight - self.weight[place]
+            other = self.weight[slot] if replaces else weight - self.weight[slot]
             # What rounding leaves where no edge is left is nothing.
             weight = torch.where(there, other, weight) * (count > 0)
         return count, weight
@@ -112,8 +114,8 @@ class _Change:
     replaces: bool
 
     @classmethod
-    def of(cls, held: EdgeView, changed: _EdgesAtEnd, counted: _EdgesAtEnd, *, replaces: bool) -> "_Change":
-        total, relations = _EdgeCounts.of(changed.node, counted.node, counted.weight), held.num_relations
+    def of(cls, graph: EdgeView, changed: _EdgesAtEnd, counted: _EdgesAtEnd, *, replaces: bool) -> "_Change":
+        total, relations = _EdgeCounts.of(changed.node, counted.node, counted.weight), graph.num_relations
         if changed.kind is None or counted.kind is None:
             return cls(total, None, relations, replaces)
         keys, others = changed.node * relations + changed.kind, counted.node * relations + counted.kind
@@ -133,6 +135,6 @@ class _Change:
 
 def _find(rising: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Return a place of each key among rising ones, and whether it is there."""
-    place = torch.searchsorted(rising, keys).clamp(max=max(len(rising) - 1, 0))
-    there = rising[place] == keys if len(rising) else torch.zeros_like(keys, dtype=torch.bool)
-    return place, there
+    slot = torch.searchsorted(rising, keys).clamp(max=max(len(rising) - 1, 0))
+    there = rising[slot] == keys if len(rising) else torch.zeros_like(keys, dtype=torch.bool)
+    return slot, there

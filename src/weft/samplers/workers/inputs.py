@@ -124,8 +124,8 @@ class PartitionedInputs(PartitionedSampler):
             raise InputError(
                 f"preprocess: sums of inputs are over all edges, whatever {', '.join(seen)} says"
             )
-        found = self.reach(seeds, epoch, step)
-        requests, rows, hops = found.requests, found.rows, self.draws.hops
+        reached = self.reach(seeds, epoch, step)
+        requests, rows, hops = reached.requests, reached.rows, self.draws.hops
         inner = requests.first(hops, self.group)  # those that something was drawn for
         every = self.answered(inner, [self.all_edges_of(ids) for ids in inner.ids])
         nodes, local = self._find(rows, every.src)
@@ -139,13 +139,13 @@ class PartitionedInputs(PartitionedSampler):
         first = InputBlock(rows, x, sums, edge_data=weights, degrees=degrees)
         batch = PartitionedBatch(
             self.graph,
-            [first, *(self._block(*hop, rows, degrees) for hop in reversed(found.hops))],
+            [first, *(self._block(*hop, rows, degrees) for hop in reversed(reached.hops))],
             nodes,
-            num_seeds=found.num_seeds,
+            num_seeds=reached.num_seeds,
             requests=requests,
             epoch=epoch,
             step=step,
-            data={"x": x, "y": self.shard.of_target("y", rows[: found.num_seeds])},
+            data={"x": x, "y": self.shard.of_target("y", rows[: reached.num_seeds])},
         )
         batch.every = self._block(every, local, len(nodes), nodes, degrees)
         return batch

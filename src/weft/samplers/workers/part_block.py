@@ -85,6 +85,8 @@ def block_of_part(
         edge_ids=edge_ids,
         edge_type=edge_type,
         num_relations=len(shard.edge_types),
-        edge_data={name: cast(Tensor, ByEdge(edge_ids, held)) for name, held in zip(shard.edge_data, data)},
+        edge_data={
+            name: cast(Tensor, ByEdge(edge_ids, column)) for name, column in zip(shard.edge_data, data)
+        },
         degrees=degrees,
     )

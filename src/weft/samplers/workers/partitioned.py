@@ -80,12 +80,12 @@ class PartitionedSampler(Sampler):
         self.shard, self.held, self.group, self.features, self.label = shard, shard, group, features, label
         if not samplers[kind].on_workers:
             raise InputError(on_workers(kind))
-        held = WorkerEdges(shard)
+        edges = WorkerEdges(shard)
         self._drawing = partial(cast(Any, samplers[kind]), fanout=fanout, seed=seed, **options)
-        self.draws: OwnerDrawing = self._drawing(held)
+        self.draws: OwnerDrawing = self._drawing(edges)
         if self.draws.worker_obstacle():
             raise InputError(self.draws.worker_obstacle())
-        super().__init__(held, seed=seed, resample=self.draws.resample)
+        super().__init__(edges, seed=seed, resample=self.draws.resample)
         self.slots = _with_ids(self.draws, shard)
         self.owner = owners(shard.node_ids, shard.num_nodes, group, label=LABEL)
         self.near = self.owner  # whom this member asks

@@ -59,11 +59,11 @@ def important(shard: Shard, group: Group, asked: Replicate) -> Tensor:
     for hops in range(1, asked.hops + 1):
         rows = importance(shard, group, hops) >= asked.threshold
         for _ in range(hops - 1):
-            found = torch.zeros(shard.num_nodes, dtype=torch.int32)
+            marks = torch.zeros(shard.num_nodes, dtype=torch.int32)
             # max of marks, since several ranks may find one node; each then has the same set without a list
             # of ids.
-            found[src[rows[dst]]] = 1
-            rows = rows | group.all_reduce(found, "max", label=LABEL).wait().bool()
+            marks[src[rows[dst]]] = 1
+            rows = rows | group.all_reduce(marks, "max", label=LABEL).wait().bool()
         chosen |= rows
     return chosen.nonzero().flatten()
 
@@ -103,7 +103,7 @@ def with_replicas(sampler: PartitionedSampler, nodes: Tensor) -> Shard:
         degrees=sampler.degrees_of(requests),
         node_data=kept,
     )
-    names = {kind: list(held) for kind, held in kept.items()}
+    names = {kind: list(columns) for kind, columns in kept.items()}
     own = {kind: {name: shard.node_data[kind][name] for name in names[kind]} for kind in shard.node_types}
     return Shard.merge([replace(shard, node_data=own), replicas])
 

@@ -42,13 +42,13 @@ class RowRequests:
         self._rows = [torch.cat(pair) for pair in zip(self._rows, new_rows)]
         self._ids = [torch.cat(pair) for pair in zip(self._ids, new_ids)]
         for index, column in enumerate(columns):
-            told = self.group.all_to_all(column[order], counts.tolist(), asked, label=LABEL).wait()
-            parts = list(torch.split(told, asked))
+            answered = self.group.all_to_all(column[order], counts.tolist(), asked, label=LABEL).wait()
+            parts = list(torch.split(answered, asked))
             if index == len(self._more):
                 self._more.append(parts)
             else:
                 self._more[index] = [torch.cat(pair) for pair in zip(self._more[index], parts)]
-        self._marks.append(([len(rows) for rows in self._rows], [len(held) for held in self._ids]))
+        self._marks.append(([len(rows) for rows in self._rows], [len(each) for each in self._ids]))
 
     @property
     def ids(self) -> list[Tensor]:
@@ -63,8 +63,8 @@ class RowRequests:
         """Return what was asked of ids first … last − 1; `nodes` [n] are the rows asked for here."""
         chosen = RowRequests(self.owner, self.group)
         inside = (nodes >= first) & (nodes < last)
-        place = inside.long().cumsum(0) - 1
-        chosen._rows = [place[rows[inside[rows]]] for rows in self._rows]
+        new_row = inside.long().cumsum(0) - 1
+        chosen._rows = [new_row[rows[inside[rows]]] for rows in self._rows]
         chosen._ids = [ids[(ids >= first) & (ids < last)] for ids in self._ids]
         return chosen
 
@@ -72,13 +72,13 @@ class RowRequests:
         """Return what the first calls of `add` asked for, for exchanges in a group of the same members."""
         part = RowRequests(self.owner, group)
         rows, ids = self._marks[calls - 1]
-        part._rows = [held[:count] for held, count in zip(self._rows, rows)]
-        part._ids = [held[:count] for held, count in zip(self._ids, ids)]
+        part._rows = [each[:count] for each, count in zip(self._rows, rows)]
+        part._ids = [each[:count] for each, count in zip(self._ids, ids)]
         return part
 
     def fixed(self, values: Tensor, *, label: Label = LABEL) -> Tensor:
         """Answer with a row for each of `ids`, one member's after the other; get the rows asked for."""
-        sent, got = [len(ids) for ids in self._ids], [len(rows) for rows in self._rows]
+        sent, got = [len(each) for each in self._ids], [len(rows) for rows in self._rows]
         arrived = self.group.all_to_all(values, sent, got, label=label).wait()
         out = torch.empty_like(arrived)
         out[torch.cat(self._rows)] = arrived
@@ -86,7 +86,7 @@ class RowRequests:
 
     def give(self, values: Tensor, *, label: Label = LABEL) -> list[Tensor]:
         """Send each row asked for to its owner; get a row for each of `ids`, of one member after another."""
-        sent, got = [len(rows) for rows in self._rows], [len(ids) for ids in self._ids]
+        sent, got = [len(rows) for rows in self._rows], [len(each) for each in self._ids]
         arrived = self.group.all_to_all(values[torch.cat(self._rows)], sent, got, label=label).wait()
         return list(torch.split(arrived, got))
 
@@ -94,7 +94,7 @@ class RowRequests:
         self, counts: Tensor, values: Sequence[Tensor], *, label: Label = LABEL
     ) -> tuple[Tensor, list[Tensor]]:
         """Answer with `counts` rows of each tensor for each of `ids`; get pointers and rows in order."""
-        sent = [len(ids) for ids in self._ids]
+        sent = [len(each) for each in self._ids]
         got = [len(rows) for rows in self._rows]
         lengths = self.group.all_to_all(counts, sent, got, label=label).wait()
         sizes = [int(part.sum()) for part in torch.split(counts, sent)]
@@ -102,7 +102,7 @@ class RowRequests:
         moving = [self.group.all_to_all(each, sizes, arriving, label=label) for each in values]
         arrival = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         rows = torch.cat(self._rows)
-        place = torch.empty_like(rows)
-        place[rows] = torch.arange(len(rows))
-        indptr, where = entries_of_rows(arrival, place)
+        slot = torch.empty_like(rows)
+        slot[rows] = torch.arange(len(rows))
+        indptr, where = entries_of_rows(arrival, slot)
         return indptr, [each.wait()[where] for each in moving]

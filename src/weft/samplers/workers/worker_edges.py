@@ -47,9 +47,9 @@ class WorkerEdges(NodeData):
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Tensor:
         """Return degrees in the whole graph, [N]; 0 of nodes that no edge here touches."""
-        held = self._shard.degrees[direction, relation, weighted]
-        degree = torch.zeros(self.num_nodes, dtype=held.dtype)
-        degree[self._shard.row_ids] = held
+        own = self._shard.degrees[direction, relation, weighted]
+        degree = torch.zeros(self.num_nodes, dtype=own.dtype)
+        degree[self._shard.row_ids] = own
         return degree
 
     @property
