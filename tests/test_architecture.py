@@ -344,7 +344,7 @@ def test_nobody_but_tasks_knows_of_labels_classes_and_masks() -> None:
     assert len(asked) > 200, "the modules are found"
 
 
-# Participles that stand for anything: a variable is named for what it is. Lower the number with what you rename.
+# Words that stand for anything: a variable is named for what it is. Lower the number with what you rename.
 FOR_ANYTHING = {"held", "found", "place", "given", "told"}
 NAMED_SO = 1639
 
@@ -356,7 +356,7 @@ def names_for_anything(tree: ast.AST) -> Iterator[str]:
 
 
 def test_a_name_that_stands_for_anything_is_seen() -> None:
-    code = "def told(held, rows):\n    found = [place for place in rows]\n    rows.given = found\n    return held"
+    code = "def told(held):\n    found = [place for place in held]\n    held.given = found\n    return found"
     assert sorted(names_for_anything(ast.parse(code))) == ["found", "given", "held", "place", "told"]
 
 
