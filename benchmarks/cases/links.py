@@ -230,11 +230,11 @@ def _by_time(seed: int) -> dict[str, Any]:
 
 def _note(plan: Plan) -> str:
     return (
-        "The same message graph, pairs and evaluation negatives for all; 30 % of the training pairs are "
-        "targets and no messages; `sampled` hides those of a batch instead, trains on all, takes many steps an "
-        f"epoch and 1/{plan.batched} of the epochs. ± is the standard error over {plan.seeds} seeds, each with "
-        "its own split where random; differences are of runs with one split, pairs and first weights; beside "
-        "them is the ratio of seconds."
+        "The same message graph, pairs and evaluation negatives for all; 30 % of training pairs are targets "
+        "and no messages; `sampled` hides those of a batch instead, trains on all, takes many steps an epoch "
+        f"and 1/{plan.batched} of the epochs. ± is the standard error over {plan.seeds} seeds, each with its "
+        "own split where random; differences are of runs with one split, pairs and first weights; with them "
+        "is the ratio of seconds."
     )
 
 
