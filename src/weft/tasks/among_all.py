@@ -87,6 +87,7 @@ class AmongAll:
         """`heads` and `tails` [n, d] are the rows of the pairs' ends, `known` all that is true."""
         self.pairs, self.dtype = pairs, heads.dtype
         self.among = among
+        # A copy: the model's own scorer goes on in its own type.
         self.scorer = deepcopy(scorer).to(heads.device).double()
         self._asked = [self._begin(side, heads.double(), tails.double(), known) for side in sides]
 
@@ -98,6 +99,7 @@ class AmongAll:
         rows, nodes = known.partners(ends, pairs.relation, side=side, device=device)
         own = own.to(device)
         rows, nodes = (held[nodes != own[rows]] for held in (rows, nodes))
+        # Rising: those of a range of candidates are then a slice, found by two searches.
         order = nodes.argsort(stable=True)
         counts = torch.zeros(5, len(pairs), dtype=torch.float64, device=device)
         return _Asked(
@@ -151,6 +153,7 @@ class AmongAll:
         exact = self.scorer.against(asked.other_rows[some], candidates, kind, side=asked.side)
         scores, true = exact.to(self.dtype), asked.true[some]
         log_sum = torch.logaddexp(asked.log_sum[some], torch.logsumexp(scores, 1))
+        # One NaN among the scores is in this sum too, which is needed anyway and is a column, not a block.
         if bool((log_sum + true).isnan().any()):
             raise InputError(
                 "scores are NaN and have no place; lower train.lr, or look for features that are not finite"

@@ -120,6 +120,7 @@ class Nodes:
         whole = torch.zeros(len(self.names), dtype=torch.float64)
         for kind, (low, high) in enumerate(zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist())):
             whole[kind] = degrees[low:high].sum()
+        # A node that is an end of held-out pairs alone has degree 0, and the logarithm of that has no bound.
         share = degrees[nodes].clamp(min=1) / whole[torch.from_numpy(self.kind(nodes))].clamp(min=1)
         return share.log()
 
@@ -240,6 +241,7 @@ class Negatives:
         pool = among.pool(side, alpha, self.temporal)
         times = pairs.time.numpy() if self.temporal and pairs.time is not None else None
         low, high = pool.ranges(among.kind(own), times)
+        # A pair has one key: without the layer both of its sides would be drawn alike.
         rows = row_keys(self._key(epoch, layer=0 if side == "dst" else 1), pairs.keys.numpy())
 
         def taken(row: Ints, nodes: Ints) -> Bools:
@@ -249,6 +251,7 @@ class Negatives:
 
         nodes, free = pool.draw(rows, count, low, high, taken)
         masked = torch.from_numpy(~free)
+        # What is masked is scored all the same: the own end is there already, so no row is brought for it.
         return torch.where(masked, own[:, None], torch.from_numpy(nodes)), masked
 
     def _hits(self, pairs: Pairs, side: End, nodes: Tensor, known: Known | None) -> Tensor:
@@ -284,7 +287,9 @@ class Negatives:
         count = self.pool or self.count or 1
         pool = among.pool(self.sides[0], self.alpha, False)
         low, high = pool.ranges(np.asarray(kinds))
+        # Beside 0 and 1, the layers of draws that pairs have of their own.
         rows = row_keys(self._key(epoch, step, 2), np.asarray(kinds))
+        # Nothing is drawn again: what is no negative of one pair is one of another, so it is masked by pair.
         nodes, _ = pool.draw(rows, count, low, high, lambda row, _: np.zeros(len(row), bool))
         return torch.from_numpy(nodes.reshape(-1)), None, None
 

@@ -131,6 +131,7 @@ def average_precision(outputs: Tensor, y: Tensor | None = None) -> float:
     scores, true = _pooled(outputs)
     if not bool(true.any()):
         return float("nan")
+    # Sorted once each and searched, instead of one list in order: ties have to be taken together.
     hits, others = scores[true].sort().values, scores[~true].sort().values
     right, wrong = (len(scored) - torch.searchsorted(scored, hits).double() for scored in (hits, others))
     return float((right / (right + wrong)).mean())

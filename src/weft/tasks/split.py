@@ -87,6 +87,7 @@ def split_pairs(
         # A split that is given counts every edge of its own, also in relations that hold both ways.
         both = False if undirected is None and how == "given" else undirected
         edges = _once_each(edges, both, _times(edges, key) if how == "time" else None)
+    # What joins the same ends the other way, or by another relation, would tell the answer as well.
     shown &= ~edges.touching(edges.part > 0)
     edges, shown = _disjoint(edges, shown, disjoint, seed)
     pairs = {name: edges.pairs(part, key) for part, name in enumerate(SPLITS)}
@@ -243,6 +244,7 @@ def _at_random(edges: _Edges, val: float, test: float, seed: int) -> _Edges:
     if val < 0 or test < 0 or val + test >= 1:
         raise InputError(f"val and test are shares that leave some pairs, got {val!r} and {test!r}")
     wanted = edges.part >= 0
+    # Pairs are drawn, not edges: a direction or a copy must not be trained on where the other is asked.
     order = edges.drawn(wanted, seed)
     first, second = round(val * len(order)), round((val + test) * len(order))
     part = torch.zeros(len(edges.ids), dtype=edges.part.dtype)
@@ -341,6 +343,7 @@ def _disjoint(edges: _Edges, shown: Tensor, share: float, seed: int) -> tuple[_E
     """Return the edges and messages with a share of the training pairs as targets alone; all if it is 0."""
     if not share:
         return edges, shown
+    # A draw of its own, last: validation and test are the same pairs whatever the share.
     order = edges.drawn(edges.part == 0, seed, _DISJOINT)
     hidden = edges.among(order[: round(share * len(order))])
     return replace(edges, part=torch.where((edges.part == 0) & ~hidden, _NONE, edges.part)), shown & ~hidden

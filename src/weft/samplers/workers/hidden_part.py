@@ -20,7 +20,7 @@ from weft.samplers.core.hidden import Hidden, HiddenPairs
 class HiddenPart:
     """The edges between some pairs of nodes: `edges` are those held here. All members make one together.
 
-    `held` are the edges held here, `owner` [N] is the member that owns each node.
+    `edges_here` are those that this member holds, `owner` [N] is the member that owns each node.
     """
 
     def __init__(

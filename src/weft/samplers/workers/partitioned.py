@@ -276,6 +276,7 @@ class PartitionedSampler(Sampler):
         if len(self.shard.node_types) > 1 or self._times is not None:
             nodes, local = find_rows(rows.numpy(), ids.numpy(), self.shard.node_offsets)
             return torch.from_numpy(nodes), torch.from_numpy(local)
+        # The kernel numbers nodes as they first appear; of several types new rows have an order besides.
         distinct, places = kernels.relabel(torch.cat([rows, ids]))
         return distinct, places[len(rows) :]
 
@@ -302,6 +303,7 @@ class PartitionedSampler(Sampler):
             return (
                 None if x is None else _bring(requests, x, self.own_rows(torch.cat(requests.ids)), self.label)
             )
+        # Widths differ by type, so each has an exchange of its own; a member without a row of it takes part.
         features, ranges = {}, shard.type_ranges()
         for kind, first, last in zip(shard.node_types, shard.node_offsets, shard.node_offsets[1:]):
             if "x" in shard.node_data[kind]:
@@ -336,6 +338,7 @@ class PartitionedSampler(Sampler):
         own = self.held.degrees.rows(self.own_rows(ids))
         own = own if hidden is None else hidden.degrees(ids, own)
         both = (own.into, own.out_of)
+        # Both directions in one message: a batch waits for the slowest member at every exchange.
         count = requests.fixed(torch.stack([each.count for each in both], 1))
         weights = [each.weight for each in both if each.weight is not None]
         weight = requests.fixed(torch.stack(weights, 1)) if weights else None

@@ -24,6 +24,7 @@ def mirrored_on_workers(graph: EdgeView, owner: Tensor, group: Group) -> Tensor:
     alone = torch.zeros(graph.num_relations, dtype=torch.int64)
     alone += _alone(kinds[near], torch.isin((dst * graph.num_nodes + src)[near], there), len(alone))
     src, dst, kinds = (each[~near] for each in (src, dst, kinds))
+    # Rounds are those of the worker with the most edges: a request is a collective, also of nothing.
     most = int(group.all_reduce(torch.tensor(len(src)), "max", label=LABEL).wait())
     for first in range(0, most, CHUNK):
         part = slice(first, first + CHUNK)

@@ -35,6 +35,7 @@ class RowRequests:
         owner = self.owner[ids].long()
         order = torch.argsort(owner, stable=True)
         counts = torch.bincount(owner, minlength=self.group.size)
+        # Nobody knows how many rows others ask for, and what arrives needs its room: numbers go first.
         ones = [1] * self.group.size
         asked = self.group.all_to_all(counts, ones, ones, label=LABEL).wait().tolist()
         arrived = self.group.all_to_all(ids[order], counts.tolist(), asked, label=LABEL).wait()
@@ -99,6 +100,7 @@ class RowRequests:
         lengths = self.group.all_to_all(counts, sent, got, label=label).wait()
         sizes = [int(part.sum()) for part in torch.split(counts, sent)]
         arriving = [int(part.sum()) for part in torch.split(lengths, got)]
+        # All are under way before the first is waited for.
         moving = [self.group.all_to_all(each, sizes, arriving, label=label) for each in values]
         arrival = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         rows = torch.cat(self._rows)

@@ -85,6 +85,7 @@ class PartitionedLoader(CollectiveLoader):
         local: bool = False,
         threads: int = 1,
     ) -> None:
+        # A shuffle is of places among the seeds: in one process by id, here in the order of workers.
         super().__init__(sampler, seeds.sort().values, batch_size=batch_size, threads=threads)
         self.rank, self.owner, self.local = rank, owner, local
         holders = owner[self.seeds]

@@ -110,6 +110,7 @@ class MergingBlock(ShardBlock):
         return self._memory.recall(how.question, (h, *how.tensors), lambda: compute(self.exact))
 
     def _propagate(self, how: Propagation) -> Tensor:
+        # Rows of sources that were brought before (`src`): nothing of them is left to travel narrower.
         if any(t.shape[0] != self.num_dst for t in how.src):
             return self._merged(how)
         sums = None

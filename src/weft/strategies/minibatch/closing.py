@@ -35,6 +35,7 @@ def closed_shard(shard: Shard, group: Group, seeds: Tensor, hops: int) -> Shard:
     return replace(
         shard,
         node_ids=node_ids,
+        # All rows stand for own ones, whoever owns the nodes: from here on nobody is asked.
         node_part=torch.full((len(node_ids),), shard.parts[0], dtype=torch.int32),
         halo_ids=none,
         halo_part=none.int(),

@@ -36,6 +36,7 @@ def sums_of_inputs(model: nn.Module, block: Block, x: Any, hops: int) -> list[Te
     listener = _Listener(block, x)
     with norms_kept(model), torch.random.fork_rng(devices=[]):
         training = [(module, module.training) for module in model.modules()]
+        # In evaluation dropout would pass the features on as they are, and sums of them would seem fixed.
         model.train()
         try:
             model([listener, *[LaterBlock()] * (hops - 1)], x)

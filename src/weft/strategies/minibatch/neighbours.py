@@ -75,7 +75,7 @@ class GraphNeighbours:
 
     def __init__(self, source: GraphSource, drawing: DrawSettings, sample_on: Where) -> None:
         self.source, self.drawing = source, drawing
-        # A GPU draws from all edges.
+        # A GPU draws from all edges, and a batch of pairs hides those between the ends that it scores.
         self.sample_on: Where = sample_on if source.layout.shared.task.over == "nodes" else "cpu"
 
     def sampler(self, fanout: Hops, **more: Any) -> Sampler:
@@ -144,6 +144,7 @@ class PartNeighbours:
         """Return what draws so many edges a row in each hop, and `more` of its options; for all workers."""
         source = self.source
         if source.opened is None and self.store is not None:
+            # A sampler without the store tells what batches will read, which the store keeps rows by.
             trial = self._drawing(fanout)
             reads = partial(self._reads, trial)
             source.opened = open_store(self.store, source.shard, reads, group=source.lane)

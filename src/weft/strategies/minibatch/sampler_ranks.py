@@ -149,6 +149,7 @@ class SamplerRank:
         ) as pool:
             for job, (_, trainer) in enumerate(jobs):
                 goes_on = self._send(trainer, *pool.get(job))
+                # Trainers stop at the same step, and the last is served last: nobody waits any more.
                 if not goes_on and trainer == self.trainers - 1:
                     return
         for trainer in range(self.trainers):

@@ -211,6 +211,7 @@ def push(first: Block, nodes: Tensor, store: SlicedStore) -> SlicedRows:
     sizes = torch.tensor([[first.num_src, first.num_dst, first.num_edges]])
     num_src, num_dst, num_edges = group.all_gather(sizes, label=PUSH).wait().T.tolist()
     ids = group.all_gather(nodes, num_src, label=PUSH)
+    # Degrees and rows within a batch fit into 32 bits: half of what would travel.
     degree = group.all_gather(first.indptr.diff().int(), num_dst, label=PUSH)
     indices = group.all_gather(first.indices.int(), num_edges, label=PUSH)
     edges = [

@@ -156,6 +156,7 @@ class Pieces:
 
     def _plan(self, own: Tensor, read: Tensor) -> tuple[HaloPlan, Tensor]:
         """Return the plan of the halo rows that are read, and the place of each row among those kept."""
+        # An owner cannot tell which of its rows a step's edges read elsewhere: readers mark them.
         asked = self.back.pull(self.lane, read.to(torch.uint8), label=_SAMPLE).wait().bool()
         place = torch.cat([own, read]).long().cumsum(0) - 1
         chosen = self.plan.select(read, asked)
@@ -223,6 +224,7 @@ class SaintParts(Sampler):
             return lane.all_reduce(values, label=_SAMPLE).wait()
 
         self.draws = SaintDraws(InEdges(held.indptr, held.indices, together), **options)
+        # Every worker knows all seeds: a loss is a mean over those that a step meets, wherever they lie.
         marked = torch.zeros(held.num_nodes, dtype=torch.int64)
         marked[pieces.shard.node_ids[pieces.is_seed]] = 1
         self.is_seed = together(marked).bool()

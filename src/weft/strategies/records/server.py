@@ -165,6 +165,7 @@ class Servers:
                 if float(message[-1]) == _STOP:
                     return
                 weights = self.server.push(worker, message)
+                # As long as a message: with one size both ways neither end tells the other how much comes.
                 self._send(pair, torch.cat([weights, message.new_zeros(size - len(weights))]))
         except BaseException as error:  # the training thread raises it
             self.server.fail(error)
@@ -184,6 +185,7 @@ class Server:
     ) -> None:
         self.share, self.staleness, self.timeout = list(share), staleness, timeout
         self.dtype = optimizer.param_groups[0]["params"][0].dtype
+        # Copies: this rank computes with its own parameters while other workers' gradients change these.
         self.masters = [nn.Parameter(value.detach().clone()) for value in share]
         self.changed = threading.Condition()
         self.clocks = [0] * workers
@@ -201,8 +203,10 @@ class Server:
             mine = self.clocks[worker]
             self._held[worker] = message
             if self.staleness:
+                # A gradient is a worker's share of a mean over all; a step of its own takes it for the whole.
                 self._apply(self._held.pop(worker) * len(self.clocks))
             elif min(self.clocks) == mine:
+                # By rank, not as they came: a sum in another order has other bits.
                 self._apply(torch.stack([self._held[each] for each in sorted(self._held)]).sum(0))
                 self.version, self._held = mine, {}
             self.changed.notify_all()

@@ -59,6 +59,7 @@ def make_rounds(
     """Return the rounds of this rank, in the order that all ranks make them."""
     ranks = spread(shard.num_parts, group.size) if part_rank is None else list(part_rank)
     parts = [[part for part, rank in enumerate(ranks) if rank == member] for member in range(group.size)]
+    # A round is a collective: a rank of few parts makes empty ones, as many as the rank of most.
     most = max(len(held) for held in parts)
     reader = torch.repeat_interleave(torch.arange(group.size), torch.tensor(plan.send_counts))
     sent_part = shard.node_part[plan.send_rows]
@@ -171,6 +172,7 @@ def split_edges(
     for number, one in enumerate(rounds):
         group[num_own + one.halo.start : num_own + one.halo.stop] = len(held) + number
     of_edge = group[indices]
+    # Stable: within a part edges stay by destination, of which pointers are made by runs of equal ones.
     order = torch.argsort(of_edge, stable=True)
     counts = torch.bincount(of_edge, minlength=len(held) + len(rounds)).tolist()
     kinds = None if block.edge_type is None else block.edge_type if edges is None else block.edge_type[edges]
