@@ -207,12 +207,12 @@ def _found(chain: Chain, places: RowPlaces, keep: int) -> tuple[int, list[Store]
     stores = [places.held(_name(number)) for number in range(len(chain.stages))]
     for start in range(len(stores), -1, -1):
         first = 0 if chain.keep_all else max(0, start - keep)
-        held = [store for store in stores[first:start] if store is not None]
-        if len(held) == start - first:
+        stores_held = [store for store in stores[first:start] if store is not None]
+        if len(stores_held) == start - first:
             break
     for number in (*range(first), *range(start, len(stores))):
         places.drop(_name(number))
-    return start, held
+    return start, stores_held
 
 
 def _name(number: int) -> str:

@@ -49,8 +49,8 @@ def score_pairs(
         raise InputError(f"source and target: {len(src):,} and {len(dst):,} nodes; give one per pair")
     kind = None if graph.edge_type is None else torch.full_like(src, number)
     nodes = torch.unique(torch.cat([src, dst]))
-    found = infer(model, graph, nodes=nodes, **options)
-    rows = ByNode(found.rows, nodes, graph.num_nodes)
+    inferred = infer(model, graph, nodes=nodes, **options)
+    rows = ByNode(inferred.rows, nodes, graph.num_nodes)
 
     def said(src: Tensor, dst: Tensor, some: Pairs) -> Tensor:
         outputs: Tensor = head(src, dst, some.relation)
@@ -86,9 +86,9 @@ def partners(
         known=None if include_known else KnownEdges(graph),
         side=side,
     )
-    found = infer(model, graph, nodes=asked.nodes, **options)
+    inferred = infer(model, graph, nodes=asked.nodes, **options)
     with _on_host(scorer):
-        return joined(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
+        return joined(asked.chunks(ByNode(inferred.rows, asked.nodes, graph.num_nodes), scorer, k, room))
 
 
 def nearest(
@@ -99,9 +99,9 @@ def nearest(
     `of` are global ids of one type, by default all nodes of the target type; the rest as in `partners`.
     """
     asked = near_search(graph, None if of is None else as_seeds(graph, of))
-    found = infer(model, graph, nodes=asked.nodes, **options)
-    scorer = Cosine(found.rows.shape[1])
-    return joined(asked.chunks(ByNode(found.rows, asked.nodes, graph.num_nodes), scorer, k, room))
+    inferred = infer(model, graph, nodes=asked.nodes, **options)
+    scorer = Cosine(inferred.rows.shape[1])
+    return joined(asked.chunks(ByNode(inferred.rows, asked.nodes, graph.num_nodes), scorer, k, room))
 
 
 def near_search(graph: Graph, of: Tensor | None) -> "Search":
@@ -130,8 +130,8 @@ class Search:
     def nodes(self) -> Tensor:
         """All nodes whose rows are read, rising."""
         among = torch.arange(self.candidates.start, self.candidates.stop)
-        found: Tensor = torch.unique(torch.cat([self.sources, among]))
-        return found
+        distinct: Tensor = torch.unique(torch.cat([self.sources, among]))
+        return distinct
 
     def chunks(self, h: RowSource, scorer: Scorer, k: int, room: int | str) -> Iterator[Partners]:
         """Give the k best partners of some sources after the other."""
@@ -175,28 +175,28 @@ def search(
     itself: bool = False,
 ) -> Search:
     """Return the search for partners in a relation; the `known` ones are left out."""
-    given, _, asked = graph.edge_types[relation] if side == "dst" else graph.edge_types[relation][::-1]
-    rows = graph.rows_of_type(given)
-    sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, given, "of")
+    asked_type, _, asked = graph.edge_types[relation] if side == "dst" else graph.edge_types[relation][::-1]
+    rows = graph.rows_of_type(asked_type)
+    sources = torch.arange(rows.start, rows.stop) if of is None else _of_type(graph, of, asked_type, "of")
     left_out = None if known is None else pair_keys(*known.ends(relation, side), graph.num_nodes)
     kinds = None if graph.edge_type is None else torch.full_like(sources, relation)
     return Search(sources, graph.rows_of_type(asked), kinds, left_out, side, itself)
 
 
-def choose_relation(graph: Graph, given: Any, learned: Tensor | None, where: str) -> int:
+def choose_relation(graph: Graph, choice: Any, learned: Tensor | None, where: str) -> int:
     """Return the number of a relation, by its name or "source relation target"; the only one without.
 
     `learned` [R] bool says which can be meant.
     """
     names = relation_names(graph)
-    able = [place for place in range(len(names)) if learned is None or bool(learned[place])]
-    if given is None and len(able) == 1:
+    able = [number for number in range(len(names)) if learned is None or bool(learned[number])]
+    if choice is None and len(able) == 1:
         return able[0]
-    words = given if isinstance(given, str) or given is None else " ".join(map(str, given))
-    meant = [place for place in able if words in (names[place], graph.edge_types[place][1])]
+    words = choice if isinstance(choice, str) or choice is None else " ".join(map(str, choice))
+    meant = [number for number in able if words in (names[number], graph.edge_types[number][1])]
     if len(meant) != 1:
-        message = "name one" if given is None else f"{words!r} is {'more than one' if meant else 'none'}"
-        known = [names[place] for place in able]
+        message = "name one" if choice is None else f"{words!r} is {'more than one' if meant else 'none'}"
+        known = [names[number] for number in able]
         near = "" if words is None or meant else suggest(words, [kind[1] for kind in graph.edge_types])
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         raise InputError(f"{where}: {near}{message} of {', '.join(map(repr, known[:_LISTED]))}{more}")

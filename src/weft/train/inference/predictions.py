@@ -56,10 +56,10 @@ class Predictions:
         if kind not in self.ids:
             raise GraphError(f"no outputs for nodes of type {kind!r}; there are: {', '.join(self.ids)}")
         before = 0
-        for known, held in self.ids.items():
+        for known, known_ids in self.ids.items():
             if known == kind:
-                return self.rows.gather(torch.from_numpy(before + NodeIds(held).find(ids)))
-            before += len(held)
+                return self.rows.gather(torch.from_numpy(before + NodeIds(known_ids).find(ids)))
+            before += len(known_ids)
         raise AssertionError("the type was found above")
 
     def to_parquet(self, path: str | os.PathLike[str], *, chunk: int = 65536) -> None:
@@ -68,15 +68,15 @@ class Predictions:
 
     def _tables(self, arrow: Any, chunk: int) -> Iterator[dict[str, Any]]:
         before = 0
-        for kind, held in (self.ids or {"node": np.zeros(0, dtype=np.int64)}).items():
-            for start in range(0, max(1, len(held)), chunk):
-                part = held[start : start + chunk]
+        for kind, ids in (self.ids or {"node": np.zeros(0, dtype=np.int64)}).items():
+            for start in range(0, max(1, len(ids)), chunk):
+                part = ids[start : start + chunk]
                 rows = self.rows[before + start : before + start + len(part)].flatten(1)
                 flat = arrow.array((rows if rows.dtype.itemsize > 4 else rows.float()).numpy().ravel())
                 output = arrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
                 shown = part.astype(str) if len(self.ids) > 1 else part  # ids of types may differ in kind
                 yield {"type": np.full(len(part), kind), "id": shown, "output": output}
-            before += len(held)
+            before += len(ids)
 
 
 class ByNode(RowSource):

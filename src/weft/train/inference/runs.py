@@ -113,8 +113,8 @@ def from_samples(
 ) -> Iterator[SampledOutputs]:
     """Give the outputs of nodes in their order, some at a time and at least once; embeddings with a chain."""
 
-    def make(held: Graph) -> NeighborSampler:
-        return NeighborSampler(held, draw.fanout, seed=draw.seed)
+    def make(graph: Graph) -> NeighborSampler:
+        return NeighborSampler(graph, draw.fanout, seed=draw.seed)
 
     near = Nearby(graph, device) if device.type == "cuda" else None
     sampler = make(graph) if near is None else near.sampler(make, "auto")
@@ -136,9 +136,9 @@ def from_samples(
 
 def _rows(chain: Chain, batch: Batch) -> Sequence[Tensor]:
     """Return the rows of the seeds after each stage."""
-    h, place, held = batch.x, 0, []
+    h, hop, rows = batch.x, 0, []
     for stage in chain.stages:
-        h = stage.run(batch.blocks[place : place + stage.hops], h)
-        place += stage.hops
-        held.append(h[: batch.seeds.numel()])
-    return held
+        h = stage.run(batch.blocks[hop : hop + stage.hops], h)
+        hop += stage.hops
+        rows.append(h[: batch.seeds.numel()])
+    return rows

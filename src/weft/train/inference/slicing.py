@@ -175,10 +175,10 @@ class SlicedModel:
                 "have one: call graph.add_self_loops() or graph.remove_self_loops() first"
             )
 
-    def widths(self, place: int) -> list[int]:
+    def widths(self, number: int) -> list[int]:
         """Return the columns of what is carried after a stage; 0: those of x."""
         known = {name: self.layer(number).out_width for number, name in enumerate(self.layers)}
-        return [known.get(name, 0) for name in self.carried[place]]
+        return [known.get(name, 0) for name in self.carried[number]]
 
     def run(self, number: int, blocks: Sequence[Block], inputs: Any) -> Tensor:
         """Return what is carried after a stage, for the destinations of its last block, side by side."""

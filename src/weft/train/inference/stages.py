@@ -83,15 +83,15 @@ def _with_head(chain: Chain, model: nn.Module) -> Chain:
 
 
 def _of_trace(sliced: SlicedModel) -> Chain:
-    def stage(place: int) -> Stage:
-        layer, widths = sliced.layer(place), sliced.widths(place)
+    def stage(number: int) -> Stage:
+        layer, widths = sliced.layer(number), sliced.widths(number)
 
         def run(group: Sequence[Block], h: Any) -> Tensor:
-            return sliced.run(place, group, h)
+            return sliced.run(number, group, h)
 
         return Stage(int(layer.hops), sum(widths) if all(widths) else 0, run, _merges(layer))
 
-    stages = [stage(place) for place in range(len(sliced.layers))]
+    stages = [stage(number) for number in range(len(sliced.layers))]
     before = sliced.widths(len(stages) - 2)[-1] if len(stages) > 1 else 0
     embed = (lambda rows: rows[-2][:, -before:]) if before else None
     return Chain(sliced.model, stages, False, lambda rows: sliced.finish(rows[-1]), embed=embed)

@@ -73,9 +73,9 @@ class Pair:
     options: Mapping[str, Any] = field(hash=False)
 
     def __str__(self) -> str:
-        told = {**self.options}
-        exchange = dict(told.pop("exchange", {"name": "exact"}))
-        words = [self.strategy, _plain(told), str(exchange.pop("name")), _plain(exchange)]
+        options = {**self.options}
+        exchange = dict(options.pop("exchange", {"name": "exact"}))
+        words = [self.strategy, _plain(options), str(exchange.pop("name")), _plain(exchange)]
         return " ".join(word for word in words if word)
 
 

@@ -125,7 +125,7 @@ class OwnRecipe:
         return self.folder / f"{workers}-{key}"
 
     def _keep(self, dtype: str, reference: Observed) -> None:
-        steps = {f"{_STEP}{number:03d}": held for number, held in enumerate(reference.outputs)}
+        steps = {f"{_STEP}{number:03d}": outputs for number, outputs in enumerate(reference.outputs)}
         values = {name: value.contiguous() for name, value in {**reference.values, **steps}.items()}
         save_file({**values, "ids": reference.ids.contiguous()}, self.folder / f"{dtype}.safetensors")
 

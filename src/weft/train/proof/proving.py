@@ -103,11 +103,11 @@ def observe(strategy: Strategy, model: nn.Module, *, rate: float = RATE) -> Obse
     return Observed(values, seen[0][0], [outputs for _, outputs in seen])
 
 
-def farthest(found: Observed, reference: Observed) -> tuple[float, str]:
+def farthest(observed: Observed, reference: Observed) -> tuple[float, str]:
     """Return the largest distance to the reference, and of what."""
-    distances = {name: _far(found.values.get(name), value) for name, value in reference.values.items()}
-    rows = found.ids.to(reference.ids.device)
-    for step, (mine, theirs) in enumerate(zip(found.outputs, reference.outputs, strict=True), 1):
+    distances = {name: _far(observed.values.get(name), value) for name, value in reference.values.items()}
+    rows = observed.ids.to(reference.ids.device)
+    for step, (mine, theirs) in enumerate(zip(observed.outputs, reference.outputs, strict=True), 1):
         distances[f"outputs of step {step}"] = _far(mine, theirs[rows])
     worst = max(distances, key=lambda name: distances[name])
     return distances[worst], worst
@@ -117,7 +117,7 @@ def worst_of_ranks(group: Group, outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Return the outcomes of the rank on which each was worst."""
     everyone = group.all_gather_json([plain(outcome) for outcome in outcomes])
     return [
-        max((Outcome(**{**held, "error": float(held["error"])}) for held in of_ranks), key=_badness)
+        max((Outcome(**{**outcome, "error": float(outcome["error"])}) for outcome in of_ranks), key=_badness)
         for of_ranks in zip(*everyone)
     ]
 
@@ -132,17 +132,17 @@ def judge(
     reference: Callable[[], Observed],
 ) -> Outcome:
     """Return how far an attempt of all ranks is from the reference; a refusal is an outcome too."""
-    told = Outcome(str(pair), case, group.size, error=0.0, bound=BOUNDS[dtype])
+    outcome = Outcome(str(pair), case, group.size, error=0.0, bound=BOUNDS[dtype])
     try:
-        expected, found = reference(), attempt()
+        expected, observed = reference(), attempt()
     except WorkerLost:
         raise
     except WeftError as refusal:
-        return replace(told, refused=str(refusal))
+        return replace(outcome, refused=str(refusal))
     except Exception as failure:
         raise AssertionError(f"{case}, {group.size} workers: {failure}") from failure
-    error, worst = farthest(found, expected)
-    return replace(told, error=error, worst=worst)
+    error, worst = farthest(observed, expected)
+    return replace(outcome, error=error, worst=worst)
 
 
 def _prove(group: Group, case: Case) -> Outcome:
@@ -189,8 +189,8 @@ def _held(group: Group, case: Case, graph: Graph) -> LocalGraph:
         cut = Assignment(node_parts(case.graph, parts), parts)
     cut = kind.arranged(cut, case.pair.options, group.size)
     shards = make_shards(graph, cut)
-    held = [shards[part] for part, rank in enumerate(spread(cut.num_parts, group.size)) if rank == group.rank]
-    return LocalGraph(Shard.merge(held))
+    own = [shards[part] for part, rank in enumerate(spread(cut.num_parts, group.size)) if rank == group.rank]
+    return LocalGraph(Shard.merge(own))
 
 
 def _model(graph: Graph | LocalGraph, name: str, dtype: str, task: Task) -> nn.Module:
@@ -206,11 +206,11 @@ def _gradients(model: nn.Module) -> list[tuple[str, Tensor]]:
     return [(n, absent if p.grad is None else p.grad.clone()) for n, p in model.named_parameters()]
 
 
-def _far(found: Tensor | None, reference: Tensor) -> float:
+def _far(observed: Tensor | None, reference: Tensor) -> float:
     """Return max |Δ| over max(1, max |reference|); what is absent on both sides, or undefined, is equal."""
-    if found is None or found.shape != reference.shape:
+    if observed is None or observed.shape != reference.shape:
         return float("inf")
-    mine, theirs = (held.double().nan_to_num(nan=-1e6, posinf=1e6) for held in (found, reference))
+    mine, theirs = (values.double().nan_to_num(nan=-1e6, posinf=1e6) for values in (observed, reference))
     if not mine.numel():
         return 0.0
     return float((mine - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))

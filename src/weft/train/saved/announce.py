@@ -30,7 +30,7 @@ def announce(trainer: "Trainer") -> None:
             facts=trainer.task.facts(counts),
             targets=_sizes(trainer),
             metric=trainer.metric,
-            lower_is_better=[name for name, held in trainer.metrics.items() if lower_is_better(held)],
+            lower_is_better=[name for name, metric in trainer.metrics.items() if lower_is_better(metric)],
             why=_why(strategy.group.processes, trainer.handover),
         )
     if trainer.handover is not None:
@@ -39,8 +39,8 @@ def announce(trainer: "Trainer") -> None:
 
 def _sizes(trainer: "Trainer") -> dict[str, int]:
     """Return how many targets each split has; a pair is one, whatever stands beside it."""
-    pairs = {split: len(held) for split, held in trainer.task.pairs.items()}
-    return pairs or {split: held.count for split, held in trainer.strategy.targets.items()}
+    pairs = {split: len(some) for split, some in trainer.task.pairs.items()}
+    return pairs or {split: some.count for split, some in trainer.strategy.targets.items()}
 
 
 def _why(workers: int, handover: "Handover | None") -> str:

@@ -54,8 +54,8 @@ class Checkpoint:
     def copied(self) -> "Checkpoint":
         """Return the same with tensors of its own, which an optimiser may go on changing."""
         tensors = {
-            group: {name: value.clone() for name, value in held.items()}
-            for group, held in self.tensors.items()
+            group: {name: value.clone() for name, value in values.items()}
+            for group, values in self.tensors.items()
         }
         return replace(self, tensors=tensors, state=deepcopy(self.state))
 
@@ -68,9 +68,9 @@ class Checkpoint:
     def from_bytes(data: bytes, folder: Path) -> "Checkpoint":
         """Return what `to_bytes` gave."""
         end = 8 + int.from_bytes(data[:8], "little")
-        told = json.loads(data[8:end])
-        tensors = _by_group(from_bytes(data[end:], folder), told["groups"])
-        return Checkpoint(folder, told["epoch"], tensors, told["state"])
+        header = json.loads(data[8:end])
+        tensors = _by_group(from_bytes(data[end:], folder), header["groups"])
+        return Checkpoint(folder, header["epoch"], tensors, header["state"])
 
 
 class Checkpoints:
@@ -180,7 +180,7 @@ class Checkpoints:
 
 
 def _joined(tensors: Mapping[str, Tensors]) -> Tensors:
-    return {f"{group}/{key}": value for group, held in tensors.items() for key, value in held.items()}
+    return {f"{group}/{key}": value for group, values in tensors.items() for key, value in values.items()}
 
 
 def _by_group(joined: Tensors, groups: list[str]) -> dict[str, Tensors]:
@@ -303,8 +303,8 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Tensors, rest: 
     # JSON has no tuples, and Adam's pair of betas is one.
     groups = [
         {key: tuple(value) if key == "betas" else value for key, value in group.items()}
-        | {"params": held["params"]}
-        for group, held in zip(rest["groups"], own)
+        | {"params": own_group["params"]}
+        for group, own_group in zip(rest["groups"], own)
     ]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 

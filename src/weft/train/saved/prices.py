@@ -60,9 +60,9 @@ class Prices:
         """Return what a run cost that had other numbers of workers in turn: seconds and workers of each."""
         machines = [-(-workers // self.workers) for _, workers in spans]
         dollars = sum(count * self.hour * seconds / 3600 for count, (seconds, _) in zip(machines, spans))
-        told = {"machine": self.machine, "machines": max(machines), "hour": self.hour}
+        cost = {"machine": self.machine, "machines": max(machines), "hour": self.hour}
         value = value_of(sum(seconds for seconds, _ in spans), dollars)
-        return {"dollars": dollars, "value": value, **told, "date": self.date, "sha256": self.sha256}
+        return {"dollars": dollars, "value": value, **cost, "date": self.date, "sha256": self.sha256}
 
 
 def cost_of_run(
@@ -96,8 +96,8 @@ def prices_of(read: dict[str, Any], data: bytes, where: str) -> Prices:
         raise RecipeError(f"{where}: cluster.workers is {workers!r}; give the workers of one machine")
     known = [name for name in table if name != "date"]
     if not isinstance(machine, str) or machine not in known:
-        told = f"{suggest(str(machine), known)}prices: {', '.join(known) or 'none'}"
-        raise RecipeError(f"{where}: cluster.machine is {machine!r}; {told}")
+        known_ones = f"{suggest(str(machine), known)}prices: {', '.join(known) or 'none'}"
+        raise RecipeError(f"{where}: cluster.machine is {machine!r}; {known_ones}")
     return Prices(machine, workers, _price(table, machine, where), _date(table, where), _hash(data))
 
 
@@ -109,12 +109,12 @@ def _price(table: dict[str, Any], machine: str, where: str) -> float:
 
 
 def _date(table: dict[str, Any], where: str) -> str:
-    given = table.get("date")
+    day = table.get("date")
     try:
-        return str(date.fromisoformat(str(given)))
+        return str(date.fromisoformat(str(day)))
     except ValueError:
         raise RecipeError(
-            f'{where}: {_PRICES} has date {given!r}; say of which day it is: date = "2026-11-01"'
+            f'{where}: {_PRICES} has date {day!r}; say of which day it is: date = "2026-11-01"'
         ) from None
 
 

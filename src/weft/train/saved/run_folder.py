@@ -112,7 +112,7 @@ class RunFolder:
         """Refuse to continue a run with another recipe; the settings of [train] in `free` may differ."""
         if self.resumed is None:
             return
-        old, new = (_without(held, free) for held in (self.resumed.state["recipe"], self.recipe))
+        old, new = (_without(recipe, free) for recipe in (self.resumed.state["recipe"], self.recipe))
         old, new = _on_any_workers(old, new), _on_any_workers(new, old)
         if recipe_hash(old) != recipe_hash(new):
             changed = "; ".join(differences(_plain(old), _plain(new)))
@@ -232,13 +232,13 @@ def command_line() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that numbers depend on."""
-    found = {"python": platform.python_version()}
+    by_package = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            by_package[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return by_package
 
 
 def machine() -> dict[str, Any]:

@@ -161,15 +161,15 @@ class Saver:
         with reading(saved.folder):
             progress = self._restore_here(saved)
         self.strategy.seek(saved.epoch)
-        held = unpacked(self.folder.checkpoints, saved, self.strategy, self.folder.rank)
-        self.strategy.load_state(held)
+        checkpoint = unpacked(self.folder.checkpoints, saved, self.strategy, self.folder.rank)
+        self.strategy.load_state(checkpoint)
         self._restore_random(saved.tensors["random"])
         return progress
 
     def _restore_here(self, saved: Checkpoint) -> Progress:
         """Put back what no other worker takes part in, and return how far the run had come."""
-        held = self.strategy.reducer.own_state(self.optimizer, saved.tensors["optimizer"])
-        restore_optimizer(self.optimizer, held, saved.state["optimizer"])
+        state = self.strategy.reducer.own_state(self.optimizer, saved.tensors["optimizer"])
+        restore_optimizer(self.optimizer, state, saved.state["optimizer"])
         self.schedule.restore(saved.state["schedule"])
         self.strategy.batching.load_run_state(saved.state.get("batches", {}))
         if self.strategy.loss_scale is not None:
@@ -189,15 +189,15 @@ class Saver:
         return int(self.strategy.clock[2])
 
     def _random(self) -> Tensors:
-        held = {"cpu": torch.get_rng_state()}
+        states = {"cpu": torch.get_rng_state()}
         if self._device().type == "cuda":
-            held["cuda"] = torch.cuda.get_rng_state(self._device())
-        return held
+            states["cuda"] = torch.cuda.get_rng_state(self._device())
+        return states
 
-    def _restore_random(self, held: Tensors) -> None:
-        torch.set_rng_state(held["cpu"])
-        if "cuda" in held and self._device().type == "cuda":
-            torch.cuda.set_rng_state(held["cuda"], self._device())
+    def _restore_random(self, states: Tensors) -> None:
+        torch.set_rng_state(states["cpu"])
+        if "cuda" in states and self._device().type == "cuda":
+            torch.cuda.set_rng_state(states["cuda"], self._device())
 
     def _device(self) -> torch.device:
         return self.strategy.device

@@ -52,14 +52,14 @@ class Summary:
     """Dollars and value, 1 / (time x cost), by the user's table of prices; None without one."""
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any], model: nn.Module) -> "Summary":
+    def from_dict(cls, values: Mapping[str, Any], model: nn.Module) -> "Summary":
         """Return what `to_dict` gave, read back from JSON, with the model."""
         metrics = {
-            split: {name: math.nan if value is None else value for name, value in held.items()}
-            for split, held in told["metrics"].items()
+            split: {name: math.nan if value is None else value for name, value in scores.items()}
+            for split, scores in values["metrics"].items()
         }
-        held: dict[str, Any] = {item.name: told.get(item.name) for item in fields(cls)}
-        return cls(**(held | {"metrics": metrics, "model": model, "details": told.get("details") or {}}))
+        known: dict[str, Any] = {item.name: values.get(item.name) for item in fields(cls)}
+        return cls(**(known | {"metrics": metrics, "model": model, "details": values.get("details") or {}}))
 
     @property
     def test_accuracy(self) -> float | None:
@@ -74,15 +74,15 @@ class Summary:
     @property
     def scores(self) -> dict[str, float]:
         """Every metric by name, of the test targets; of validation targets where there are no others."""
-        held = self.metrics.get("test") or self.metrics.get("val") or {}
-        return {name: value for name, value in held.items() if name != "loss"}
+        scores = self.metrics.get("test") or self.metrics.get("val") or {}
+        return {name: value for name, value in scores.items() if name != "loss"}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model, ready for JSON, and beside it the scores by name."""
-        told = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
-        if any("accuracy" in held for held in self.metrics.values()):
-            told = {"test_accuracy": self.test_accuracy, "val_accuracy": self.val_accuracy, **told}
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "model"}
+        if any("accuracy" in scores for scores in self.metrics.values()):
+            values = {"test_accuracy": self.test_accuracy, "val_accuracy": self.val_accuracy, **values}
         for name in ("details", "cost"):
-            if not told[name]:
-                del told[name]
-        return {**self.scores, **told}
+            if not values[name]:
+                del values[name]
+        return {**self.scores, **values}

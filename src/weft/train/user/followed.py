@@ -31,10 +31,10 @@ class Followed(nn.Module):
     def forward(self, blocks: Blocks, x: Any) -> Tensor:
         """Return a row for each destination of the last block."""
         way = self._ways[self.training]
-        held = [blocks] * len(way.layers) if isinstance(blocks, Block) else blocks
+        by_layer = [blocks] * len(way.layers) if isinstance(blocks, Block) else blocks
         h = x
         for index in range(len(way.layers)):
-            h = way.run(index, [held[index]], h)
+            h = way.run(index, [by_layer[index]], h)
         return way.finish(h)
 
     def add_module(self, name: str, module: nn.Module | None) -> None:

@@ -24,7 +24,7 @@ class Own:
     @classmethod
     def of(cls, settings: Settings, *, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> "Own":
         """Return the functions that are given, else those that the settings name."""
-        given = metrics or {}
+        named = metrics or {}
         if loss is None and is_code(settings.loss):
             loss = load_code(settings.loss, "train.loss")
         if loss is not None:
@@ -32,17 +32,17 @@ class Own:
         measured: dict[str, Metric] = {}
         for name, code in (settings.metrics or {}).items():
             where = f"train.metrics.{name}"
-            found = given[name] if name in given else load_code(code, where)
-            measured[name] = _measured(where, _function(found, where, "metric(outputs, y)"))
+            function = named[name] if name in named else load_code(code, where)
+            measured[name] = _measured(where, _function(function, where, "metric(outputs, y)"))
         return cls(loss, measured)
 
 
-def _function(found: Any, where: str, call: str) -> Callable[..., Any]:
+def _function(value: Any, where: str, call: str) -> Callable[..., Any]:
     """Return a function; a module that is named by its class is made, as torch.nn.CrossEntropyLoss is."""
-    found = found() if isclass(found) and issubclass(found, nn.Module) else found
-    if not callable(found):
-        raise RecipeError(f"{where}: expected a function {call}, got a {type(found).__name__}")
-    function: Callable[..., Any] = found
+    value = value() if isclass(value) and issubclass(value, nn.Module) else value
+    if not callable(value):
+        raise RecipeError(f"{where}: expected a function {call}, got a {type(value).__name__}")
+    function: Callable[..., Any] = value
     return function
 
 

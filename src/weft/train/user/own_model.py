@@ -22,10 +22,10 @@ Hops = Annotated[int, Range(least=1)]
 
 def load_class(name: str) -> Any:
     """Return the class, or the function, that makes the model of a name."""
-    found = load_code(name, _WHERE)
-    if not callable(found) or (isclass(found) and not issubclass(found, nn.Module)):
+    loaded = load_code(name, _WHERE)
+    if not callable(loaded) or (isclass(loaded) and not issubclass(loaded, nn.Module)):
         raise RecipeError(f"{_WHERE}: {name} is no torch.nn.Module, nor a function that makes one")
-    return found
+    return loaded
 
 
 def check_own(name: str, options: Mapping[str, Any], *, where: str = "model") -> dict[str, Any]:
@@ -59,11 +59,11 @@ def build_own(name: str, options: Mapping[str, Any], info: GraphInfo) -> nn.Modu
     """Return a new model of a class for a graph."""
     kind = load_class(name)
     known = signature(kind).parameters
-    given = {key: value for key, value in _given(info).items() if key in known}
+    arguments = {key: value for key, value in _given(info).items() if key in known}
     hops = options["hops"] if _says_hops(known, options) else None
     options = {key: value for key, value in options.items() if key != "hops" or hops is None}
     try:
-        model = kind(**{**given, **options})
+        model = kind(**{**arguments, **options})
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{_WHERE}: {name} cannot be made: {' '.join(str(error).split())}") from error
     if not isinstance(model, nn.Module):

@@ -178,11 +178,11 @@ class _Teller:
 
     def _able(self, values: Mapping[str, Any], path: str) -> dict[str, Any]:
         """Return those of some values that can be told."""
-        found: dict[str, Any] = {}
+        able: dict[str, Any] = {}
         for key, value in values.items():
             with suppress(_CannotTell):
-                found[key] = self.value(value, _join(path, key))
-        return found
+                able[key] = self.value(value, _join(path, key))
+        return able
 
     def _tensor(self, value: Tensor, path: str) -> str:
         """Keep a tensor under a key; the same one again, as tied weights are, has the same."""

@@ -62,18 +62,18 @@ def _alike(files: Sequence[Tensors], name: str, strategy: Strategy) -> bool:
     """Return whether a tensor is the run's; rows of halos may be equal by chance, as zeros are."""
     first = files[0][name]
     may_be = first.numel() == 1 or strategy.layout.state_of_run
-    return may_be and all(name in held and torch.equal(held[name], first) for held in files)
+    return may_be and all(name in file and torch.equal(file[name], first) for file in files)
 
 
 def _dealt(files: Sequence[Tensors], name: str, strategy: Strategy, rank: int) -> Tensor:
-    held = [file[name] for file in files]
+    pieces = [file[name] for file in files]
     nodes = strategy.state_range(name)
     if nodes is not None:
-        ids, place = torch.sort(torch.cat([_within(file[_NODES], nodes) for file in files]))
-        return torch.cat(held)[place[torch.searchsorted(ids, _within(strategy.state_nodes(), nodes))]]
+        ids, order = torch.sort(torch.cat([_within(file[_NODES], nodes) for file in files]))
+        return torch.cat(pieces)[order[torch.searchsorted(ids, _within(strategy.state_nodes(), nodes))]]
     if name in strategy.state_sums:
-        return torch.stack(held).sum(0) if rank == 0 else torch.zeros_like(held[0])
-    return held[0]
+        return torch.stack(pieces).sum(0) if rank == 0 else torch.zeros_like(pieces[0])
+    return pieces[0]
 
 
 def _within(ids: Tensor, nodes: range) -> Tensor:
@@ -85,19 +85,19 @@ def check_workers(kept: Mapping[str, Any], workers: int, out: str | Path) -> Non
     before = int(kept.get("graph", {}).get("workers", 1))
     if workers == before:
         return
-    told = f"--workers {workers}: {out} was trained with {before}"
+    begun = f"--workers {workers}: {out} was trained with {before}"
     options = dict(kept.get("strategy", {}))
     kind = strategies[options.pop("name", "single")]
     if not kind.on_workers:
-        raise RecipeError(f"{told}, by {kind.name!r}, which is for one process; begin a run by 'halo'")
+        raise RecipeError(f"{begun}, by {kind.name!r}, which is for one process; begin a run by 'halo'")
     if kind.cuts == "grid" or kind.arrangement(options, workers) != kind.arrangement(options, before):
         raise RecipeError(
-            f"{told}, by {kind.name!r}, whose parts are made for them; continue it with --workers {before}"
+            f"{begun}, by {kind.name!r}, whose parts are made for them; continue it with --workers {before}"
         )
     parts = kept["graph"].get("parts") or options.get("parts")
     if parts is not None and parts < workers:
         raise RecipeError(
-            f"{told}, on {parts} parts of the graph, and one worker holds a part; continue it with at most "
+            f"{begun}, on {parts} parts of the graph, and one worker holds a part; continue it with at most "
             f"{parts}, and begin a run that may grow with --parts M"
         )
 

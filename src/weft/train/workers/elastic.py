@@ -125,7 +125,7 @@ class _Generation:
         """Return what the run goes on from: the furthest that a worker has in memory; None: the folder's."""
         hub, state = self.hub, self.held.state
         hub.store.set(f"have/{hub.me}", str(-1 if state is None else state.epoch))
-        keys = [f"have/{place}" for place in range(hub.processes)]
+        keys = [f"have/{process}" for process in range(hub.processes)]
         # Others may be in the middle of an epoch; the hub notices where they are gone.
         have = [int(epoch) for epoch in hub.await_values(keys, patience=math.inf)]
         furthest = max(have)
@@ -199,7 +199,7 @@ class _Generation:
         return {
             "generation": generation.number,
             "workers": generation.members,
-            "parts": [generation.members[place] for place in generation.deal],
+            "parts": [generation.members[process] for process in generation.deal],
             "why": generation.why,
             "seconds": max(0.0, time.time() - generation.decided),
             **({"moved": generation.moved} if generation.moved else {}),

@@ -45,17 +45,17 @@ def placed(resolved: "Resolved", parts: Path, place: Place, group: Group) -> dic
     by_speed = _goes_by_speed(resolved)
     if group.size == 1 or place.handover is not None or not (by_speed or knows_deals(resolved)):
         return {}
-    found: dict[str, Any] = {}
+    placement: dict[str, Any] = {}
     if by_speed or resolved.settings.placement == MEASURED:
         speed = _speed(place, group)
-        found["part_rank"] = arrange(parts, speed, group)
+        placement["part_rank"] = arrange(parts, speed, group)
         if by_speed:
-            found["speed"] = speed
+            placement["speed"] = speed
     elif (dealt := dealt_in(parts, group.size)) is not None:
-        found["part_rank"] = dealt
+        placement["part_rank"] = dealt
     if place.resume or group.attempt > 0:
-        _keep(found, place, group)
-    return found
+        _keep(placement, place, group)
+    return placement
 
 
 def knows_deals(resolved: "Resolved") -> bool:
@@ -85,10 +85,10 @@ def dealt_in(folder: Path, workers: int) -> list[int] | None:
     file = folder / DEAL
     if not file.is_file():
         return None
-    told = read_json(file, {"workers": WholeNumber(), "part_rank": [WholeNumber()]})
-    if told["workers"] != workers:
+    record = read_json(file, {"workers": WholeNumber(), "part_rank": [WholeNumber()]})
+    if record["workers"] != workers:
         return None
-    deal: list[int] = told["part_rank"]
+    deal: list[int] = record["part_rank"]
     if len(deal) != read_partition(folder).num_parts or {*deal} != {*range(workers)}:
         raise FormatError(
             f"{file}: expected one of {workers} workers for each part, and a part for each; deal them anew "
@@ -121,12 +121,12 @@ def _goes_by_speed(resolved: "Resolved") -> bool:
     return isinstance(exchange, Mapping) and "auto" in exchange.values()
 
 
-def _keep(found: dict[str, Any], place: Place, group: Group) -> None:
+def _keep(placement: dict[str, Any], place: Place, group: Group) -> None:
     """Put the deal of the run that is continued in the place of another, if as many workers had one."""
-    held = group.all_gather_json(_of_run(place, group.size) if group.rank == 0 else None)[0]
-    if held is not None:
-        found.pop("part_rank", None)
-        found |= held
+    kept = group.all_gather_json(_of_run(place, group.size) if group.rank == 0 else None)[0]
+    if kept is not None:
+        placement.pop("part_rank", None)
+        placement |= kept
 
 
 def _of_run(place: Place, workers: int) -> dict[str, Sequence[int]] | None:
@@ -142,9 +142,9 @@ def _of_run(place: Place, workers: int) -> dict[str, Sequence[int]] | None:
 def _speed(place: Place, group: Group) -> Tensor:
     """Return the bytes a second between workers: as the run has them, else measured now."""
     file = None if place.out is None else Path(place.out) / "links.json"
-    held = group.all_gather_json(_read_speed(file) if group.rank == 0 else None)[0]
-    fits = held is not None and len(held) == group.size
-    speed = torch.tensor(held, dtype=torch.float64).fill_diagonal_(torch.inf) if fits else measure(group)
+    speeds = group.all_gather_json(_read_speed(file) if group.rank == 0 else None)[0]
+    fits = speeds is not None and len(speeds) == group.size
+    speed = torch.tensor(speeds, dtype=torch.float64).fill_diagonal_(torch.inf) if fits else measure(group)
     if file is not None and not fits and group.rank == 0:
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, dumps({"bytes_a_second": speed.nan_to_num(posinf=0.0).tolist()}).encode())

@@ -50,17 +50,17 @@ def cut(
     graph: Graph, num_parts: int, kind: type[Strategy], options: Mapping[str, Any], *, workers: int = 1
 ) -> Assignment:
     """Return the parts of a graph as `[strategy]` says: `partitioner` a name or a table."""
-    given = check_partitioner(kind, options)
-    return kind.arranged(partition(graph, num_parts, **given), options, workers)
+    options_bound = check_partitioner(kind, options)
+    return kind.arranged(partition(graph, num_parts, **options_bound), options, workers)
 
 
 def check_partitioner(kind: type[Strategy], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the name and the options of the partitioner; refuse one whose parts the strategy cannot use."""
-    given = kind.partitioning(options)
-    name = given["name"]
+    choice = kind.partitioning(options)
+    name = choice["name"]
     if not isinstance(name, str):
         raise RecipeError("strategy.partitioner: expected a name or a table with one")
-    if "watch" in given:  # who is told how far it is, which no recipe can name
+    if "watch" in choice:  # who is told how far it is, which no recipe can name
         raise RecipeError("unknown key strategy.partitioner.watch")
     wanted = "edges" if kind.cuts == "edges" else "nodes"
     if partitioners[name].cuts != wanted:
@@ -69,7 +69,7 @@ def check_partitioner(kind: type[Strategy], options: Mapping[str, Any]) -> dict[
             f"strategy.partitioner: {name!r} gives parts of {partitioners[name].cuts}, {kind.name!r} needs "
             f"parts of {wanted}: {fitting}"
         )
-    return given
+    return choice
 
 
 def whole_in_parts(graph: Graph, kind: type[Strategy], options: Mapping[str, Any]) -> LocalGraph:
@@ -84,17 +84,17 @@ def prepare_parts(resolved: "Resolved", out: Path, *, workers: int) -> Path:
 
     The graph is let go again: the process that starts the workers stays small.
     """
-    given = resolved.partition
+    ready_parts = resolved.partition
     kind = strategies[resolved.strategy]
     num_parts = kind.num_parts(resolved.strategy_options, workers)
-    num_parts = num_parts if given is None else read_partition(given).num_parts
+    num_parts = num_parts if ready_parts is None else read_partition(ready_parts).num_parts
     if num_parts < workers:
-        where = "strategy.parts" if given is None else f"data.path: {given}"
+        where = "strategy.parts" if ready_parts is None else f"data.path: {ready_parts}"
         raise RecipeError(
             f"{where}: {num_parts} parts cannot occupy {workers} workers; ask for at least {workers}"
         )
-    if given is not None:
-        return given
+    if ready_parts is not None:
+        return ready_parts
     folder = out / "partition"
     layout = kind.arrangement(resolved.strategy_options, workers)
     check_partitioner(kind, resolved.strategy_options)
@@ -232,8 +232,8 @@ def read_parts(
     """
     info = read_partition(folder)
     owners = spread(info.num_parts, workers) if part_rank is None else part_rank
-    held = [part for part, owner in enumerate(owners) if owner == rank]
-    shard = Shard.merge([_read(folder, part) for part in held])
+    own = [part for part, owner in enumerate(owners) if owner == rank]
+    shard = Shard.merge([_read(folder, part) for part in own])
     facts = facts_of(folder)
     if facts is not None:
         facts.pop(_LOOPS, None)
@@ -337,7 +337,7 @@ def facts_of(folder: Path) -> dict[str, Any] | None:
 def _made_of(folder: Path) -> Any:
     """Return what the partition in a folder was made of, None where there is none that can be read."""
     try:
-        told = read_json(folder / _SOURCE)
+        source = read_json(folder / _SOURCE)
     except FormatError:
         return None
-    return told if (folder / FILE).is_file() else None
+    return source if (folder / FILE).is_file() else None

@@ -97,8 +97,8 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
         if code:
             _note_end(place.out, "interrupted" if code == INTERRUPTED else "failed")
             raise _error(code, errors)
-        told = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-        summary = _summary(told, resolved, parts, torch.device("cpu"))
+        values = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary = _summary(values, resolved, parts, torch.device("cpu"))
         load_weights(folder / WEIGHTS, summary.model)
         return summary
 
@@ -106,16 +106,16 @@ def _start(resolved: Resolved, place: Place, workers: int) -> Summary:
 def _described(resolved: Resolved) -> dict[str, Any]:
     """Return what workers make the model, the loss and the metrics of."""
     tensors: Tensors = {}
-    told: dict[str, Any] = {"options": describe_value(dict(resolved.options), "options", tensors)}
+    described: dict[str, Any] = {"options": describe_value(dict(resolved.options), "options", tensors)}
     if isinstance(resolved.model, str):
-        told["model"] = resolved.model
+        described["model"] = resolved.model
     else:
-        told["described"] = describe(own_of(resolved.model), tensors)
+        described["described"] = describe(own_of(resolved.model), tensors)
     loss, metrics = resolved.loss_choice, (resolved.own_metrics or {}).items()
     if loss is not None:
-        told["loss"] = _function(loss, "loss", tensors)
-    told["metrics"] = {name: _function(metric, f"metrics: {name}", tensors) for name, metric in metrics}
-    return {**told, "tensors": tensors}
+        described["loss"] = _function(loss, "loss", tensors)
+    described["metrics"] = {name: _function(metric, f"metrics: {name}", tensors) for name, metric in metrics}
+    return {**described, "tensors": tensors}
 
 
 def _function(function: Any, where: str, tensors: Tensors) -> Any:
@@ -184,8 +184,8 @@ def _say(errors: list[str], text: str) -> None:
 def _error(code: int, errors: list[str]) -> BaseException:
     if code == INTERRUPTED:
         return KeyboardInterrupt("the workers were interrupted")
-    told = errors[-1] if errors else f"the workers ended with exit code {code}"
-    return InputError(told) if code == InputError.exit_code else WorkerLost(told)
+    message = errors[-1] if errors else f"the workers ended with exit code {code}"
+    return InputError(message) if code == InputError.exit_code else WorkerLost(message)
 
 
 def _note_end(out: str | Path | None, status: str) -> None:
@@ -193,7 +193,7 @@ def _note_end(out: str | Path | None, status: str) -> None:
         end_run(out, status)
 
 
-def _summary(told: Mapping[str, Any], resolved: Resolved, parts: Path, device: torch.device) -> Summary:
+def _summary(values: Mapping[str, Any], resolved: Resolved, parts: Path, device: torch.device) -> Summary:
     """Return what the first worker tells, with the model, given or made by its name; weights are to come."""
     model, settings = resolved.model, resolved.settings
     whole = resolved.open()
@@ -203,7 +203,7 @@ def _summary(told: Mapping[str, Any], resolved: Resolved, parts: Path, device: t
         model = build_model(whole, model, resolved.options, task=task, seed=settings.seed)
     put_head(task, model, GraphInfo.of(whole), seed=settings.seed)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
-    return Summary.from_dict(told, ready(model, device=device, dtype=dtype))
+    return Summary.from_dict(values, ready(model, device=device, dtype=dtype))
 
 
 # Ranks that torchrun started
@@ -293,9 +293,9 @@ def _same_weights(model: torch.nn.Module, group: Group) -> None:
 
 def _told_to_all(summary: Summary | None, resolved: Resolved, parts: Path, group: Group) -> Summary:
     """Return the summary of rank 0, and its weights, also on a rank that only sampled."""
-    told = group.all_gather_json(json.loads(dumps(summary.to_dict())) if summary is not None else None)[0]
+    values = group.all_gather_json(json.loads(dumps(summary.to_dict())) if summary is not None else None)[0]
     if summary is None:
-        summary = _summary(told, resolved, parts, group.device)
+        summary = _summary(values, resolved, parts, group.device)
     _same_weights(summary.model, group)
     return summary
 

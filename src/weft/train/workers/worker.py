@@ -131,12 +131,12 @@ def train_parts(
         return None
     if trainers < workers:
         group = group.subgroup(range(trainers), purpose="trainers")
-    given = placed(resolved, parts, place, group)
+    placement = placed(resolved, parts, place, group)
     if strategies[resolved.strategy].draws_from_whole:
-        given["whole"] = partial(read_whole if kept is None else kept.whole.read, parts, dtype)
+        placement["whole"] = partial(read_whole if kept is None else kept.whole.read, parts, dtype)
     kept = KeptGraph() if kept is None else kept
     if group.rank not in kept.parts:
-        kept.parts[group.rank] = _held(resolved, parts, group, given.get("part_rank"), dtype)
+        kept.parts[group.rank] = _held(resolved, parts, group, placement.get("part_rank"), dtype)
     graph, identity = kept.parts[group.rank]
     task = resolved.make_task(graph)
     read_task_files(task, parts)
@@ -146,7 +146,7 @@ def train_parts(
     group.agree(**{f"[{name}]": section for name, section in recipe.items()}, versions=versions())
     place = replace(place, resume=place.resume or group.attempt > 0)
     kind = partial(
-        cast(Any, strategies[resolved.strategy]), group=group, **given, **resolved.strategy_options
+        cast(Any, strategies[resolved.strategy]), group=group, **placement, **resolved.strategy_options
     )
     with claimed(place.out) if group.rank == 0 else nullcontext():
         return fit(
@@ -166,12 +166,12 @@ def _model(
     resolved: Resolved, parts: Path, graph: LocalGraph | RecordGraph, group: Group, task: Task
 ) -> nn.Module:
     """Return the model that was given, or a new one of the name in the recipe, the same on every worker."""
-    given = resolved.model
-    if not isinstance(given, str):
-        return given
+    choice = resolved.model
+    if not isinstance(choice, str):
+        return choice
     with rows_of(_own_rows(resolved, graph, group)):
-        model = build_model(graph, given, resolved.options, task=task, seed=resolved.settings.seed)
-    if is_code(given) and resolved.records is None:
+        model = build_model(graph, choice, resolved.options, task=task, seed=resolved.settings.seed)
+    if is_code(choice) and resolved.records is None:
         check_loops(parts, model)
     return model
 
@@ -196,8 +196,8 @@ def _held(
 ) -> tuple[LocalGraph | RecordGraph, dict[str, Any]]:
     """Return what this worker holds of the graph, or of the records, and what tells it from others."""
     if resolved.records is not None:
-        held = RecordGraph(resolved.records, rank=group.rank, workers=group.size, dtype=dtype)
-        return checked_loops(held, resolved.model, resolved.options), {"records": resolved.records.mark}
+        records = RecordGraph(resolved.records, rank=group.rank, workers=group.size, dtype=dtype)
+        return checked_loops(records, resolved.model, resolved.options), {"records": resolved.records.mark}
     graph, identity = read_parts(parts, rank=group.rank, workers=group.size, dtype=dtype, part_rank=part_rank)
     graph = _with_file(graph, resolved.strategy_options.get("store"), dtype)
     if group.device.type == "cuda":
@@ -212,14 +212,14 @@ def _with_file(graph: LocalGraph, store: Any, dtype: torch.dtype) -> LocalGraph:
     if shard is graph.shard:
         return graph
     facts = dict(graph.summary())
-    told = dict(facts.get("features", {}))
-    for place, kind in enumerate(shard.node_types):
+    columns_told = dict(facts.get("features", {}))
+    for number, kind in enumerate(shard.node_types):
         if shard.node_data[kind] is not graph.shard.node_data[kind]:
             width = shard.node_data[kind]["x"].shape[1]
-            rows = shard.node_offsets[place + 1] - shard.node_offsets[place]
-            told[kind] = {"columns": width, "sparse": False, "stored_values": width * rows}
-            told[kind] |= {"dtype": str(dtype).split(".")[-1]}
-    return LocalGraph(shard, facts={**facts, "features": told})
+            rows = shard.node_offsets[number + 1] - shard.node_offsets[number]
+            columns_told[kind] = {"columns": width, "sparse": False, "stored_values": width * rows}
+            columns_told[kind] |= {"dtype": str(dtype).split(".")[-1]}
+    return LocalGraph(shard, facts={**facts, "features": columns_told})
 
 
 def trainers_of(resolved: Resolved, workers: int) -> int:
@@ -247,12 +247,12 @@ def _open(place: Place, recipe: dict[str, object], group: Group) -> RunFolder | 
         return None
     if place.handover is not None and place.handover.resumed is not None:
         return RunFolder(place.out, recipe=recipe, rank=group.rank, resumed=place.handover.resumed)
-    given: dict[str, Any] = {"recipe": recipe, "resume": place.resume, "restarted": group.attempt > 0}
-    folder = RunFolder(place.out, **given) if group.rank == 0 else None
-    found = folder.resumed.epoch if folder is not None and folder.resumed else None
-    epoch = group.all_gather_json(found)[0]
+    options: dict[str, Any] = {"recipe": recipe, "resume": place.resume, "restarted": group.attempt > 0}
+    folder = RunFolder(place.out, **options) if group.rank == 0 else None
+    epoch = folder.resumed.epoch if folder is not None and folder.resumed else None
+    epoch = group.all_gather_json(epoch)[0]
     if folder is None:
-        folder = RunFolder(place.out, **given, rank=group.rank)
+        folder = RunFolder(place.out, **options, rank=group.rank)
         seen = folder.resumed.epoch if folder.resumed else None
         if seen != epoch:
             raise FormatError(
