@@ -194,18 +194,18 @@ class Store(RowSource):
 
     def checked(self, ids: Any) -> Tensor:
         """Return ids as [n] int64 in this store's rows, or say which is not."""
-        given = torch.as_tensor(ids)
-        if given.dim() != 1 or given.is_floating_point() or given.dtype == torch.bool:
-            raise GraphError(f"expected ids [n] of rows, got {given.dtype} of shape {list(given.shape)}")
-        given = given.to("cpu", torch.int64).contiguous()
-        if given.numel():
+        numbers = torch.as_tensor(ids)
+        if numbers.dim() != 1 or numbers.is_floating_point() or numbers.dtype == torch.bool:
+            raise GraphError(f"expected ids [n] of rows, got {numbers.dtype} of shape {list(numbers.shape)}")
+        numbers = numbers.to("cpu", torch.int64).contiguous()
+        if numbers.numel():
             # Checked before a read: a wrong id of a mapped or shared file would be a segmentation fault, not
             # an error.
-            least, most = given.aminmax()
+            least, most = numbers.aminmax()
             if int(least) < 0 or int(most) >= self.num_rows:
                 wrong = int(least) if int(least) < 0 else int(most)
                 raise GraphError(f"row {wrong:,} asked for, the store has {self.num_rows:,}: 0 … n - 1")
-        return given
+        return numbers
 
     @abstractmethod
     def _gather(self, ids: Tensor) -> Tensor:

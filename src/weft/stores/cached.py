@@ -151,11 +151,11 @@ class CachedStore(Store):
         return super().describe() | {"capacity": self.capacity, "behind": self.store.describe()}
 
     def _gather(self, ids: Tensor) -> Tensor:
-        place = kernels.gather(self.place, ids)
-        far = (place < 0).nonzero().flatten()
+        rows = kernels.gather(self.place, ids)
+        far = (rows < 0).nonzero().flatten()
         self.counters.add(hits=ids.numel() - far.numel())
         if not far.numel() and not self.store.collective:
-            return self._near(place)
+            return self._near(rows)
         # A collective store is asked also for nothing: the other ranks wait for this one.
         before = self.store.counters.hits
         fetched = self.store.gather(ids[far]).to(self.device)
@@ -164,28 +164,28 @@ class CachedStore(Store):
             return fetched
         if self.scale is None and self.values.dtype == self.dtype and can_place(self.values):
             out = reused((ids.numel(), *self.shape[1:]), self.dtype)
-            place_rows(self.values, out, rows=place)
+            place_rows(self.values, out, rows=rows)
             place_rows(fetched, out, places=far)
             return out
         out = torch.empty((ids.numel(), *self.shape[1:]), dtype=self.dtype, device=self.device)
-        near = (place >= 0).nonzero().flatten()
-        out[near.to(self.device)] = self._near(place[near])
+        near = (rows >= 0).nonzero().flatten()
+        out[near.to(self.device)] = self._near(rows[near])
         out[far.to(self.device)] = fetched
         return out
 
-    def _near(self, place: Tensor) -> Tensor:
-        place = place.to(self.device)
-        scale = None if self.scale is None else self.scale[place.long()]
-        return decode(kernels.gather(self.values, place), scale, self.dtype)
+    def _near(self, rows: Tensor) -> Tensor:
+        rows = rows.to(self.device)
+        scale = None if self.scale is None else self.scale[rows.long()]
+        return decode(kernels.gather(self.values, rows), scale, self.dtype)
 
     def _write(self, ids: Tensor, rows: Tensor) -> None:
         self.store.write(ids, rows)
         near = torch.unique(ids[self.place[ids] >= 0])
         if near.numel():  # read back: of an id written twice the store knows what stayed
-            kept, place = encode(self.store.gather(near), self.storage), self.place[near].long()
-            self.values[place] = kept.values.to(self.device)
+            kept, slots = encode(self.store.gather(near), self.storage), self.place[near].long()
+            self.values[slots] = kept.values.to(self.device)
             if self.scale is not None and kept.scale is not None:
-                self.scale[place] = kept.scale.to(self.device)
+                self.scale[slots] = kept.scale.to(self.device)
 
     def _count(self, rows: int) -> None:
         self.counters.add(rows=rows)
@@ -242,8 +242,8 @@ def place_rows(x: Tensor, out: Tensor, *, rows: Tensor | None = None, places: Te
     native.declare(_SIGNATURES)
     count = rows.numel() if rows is not None else len(x)
     size = math.prod(x.shape[1:]) * x.element_size()
-    given = (x, len(x), rows, places, len(out), count, size, out, native.threads())
-    native.call("weft_place_rows", *given, what="rows of a cache")
+    arguments = (x, len(x), rows, places, len(out), count, size, out, native.threads())
+    native.call("weft_place_rows", *arguments, what="rows of a cache")
 
 
 def best(scores: Tensor, count: int) -> Tensor:

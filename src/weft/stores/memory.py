@@ -68,8 +68,10 @@ class MemoryStore(Store):
         """Return the store of the graph's own x, in the bits of `storage`; each worker has its rows."""
         if isinstance(rows.x, MemoryStore) and storage is None and rows.group.size == 1:
             return rows.x
-        held: dict[str, Any] = {"node_ids": rows.node_ids, "group": rows.group} if rows.group.size > 1 else {}
-        return cls(rows.dense(), storage=storage, label="features", **held)
+        options: dict[str, Any] = (
+            {"node_ids": rows.node_ids, "group": rows.group} if rows.group.size > 1 else {}
+        )
+        return cls(rows.dense(), storage=storage, label="features", **options)
 
     @classmethod
     def as_read(cls, x: Tensor, *, storage: Storage | None = None) -> Tensor:

@@ -188,8 +188,8 @@ def _take(rows: Tensor, ids: Tensor) -> Tensor:
     out = reused((ids.numel(), *rows.shape[1:]), rows.dtype)
     size = math.prod(rows.shape[1:]) * rows.element_size()
     kinds = (native.INDEX_CODES[ids.dtype], native.threads())
-    given = (rows, len(rows), ids, ids.numel(), size, out, *kinds)
-    native.call("weft_gather_mapped", *given, what="rows of a file")
+    arguments = (rows, len(rows), ids, ids.numel(), size, out, *kinds)
+    native.call("weft_gather_mapped", *arguments, what="rows of a file")
     return out
 
 

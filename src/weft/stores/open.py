@@ -50,12 +50,12 @@ def open_store(
     types = [each for each in graph.node_types if "x" in graph.node_data[each]]
     types = types or list(graph.node_types[:1])
     made = {each: kind.open(_feature_rows(graph, each, group), **options) for each in types}
-    held = TypedStores(made, graph.node_types, graph.node_offsets, capacity=options.get("capacity", "auto"))
+    typed = TypedStores(made, graph.node_types, graph.node_offsets, capacity=options.get("capacity", "auto"))
     if kind.caches:
         scores = _scores(options.get("ranker", "out_degree"), graph, group, drawn, batch_size)
         if scores is not None:
-            held.hold(scores, group.size)  # the ranks of a machine share its memory
-    return held if len(graph.node_types) > 1 else made[types[0]]
+            typed.hold(scores, group.size)  # the ranks of a machine share its memory
+    return typed if len(graph.node_types) > 1 else made[types[0]]
 
 
 def check_store(spec: str | Mapping[str, Any], workers: int = 1) -> tuple[str, dict[str, Any]]:
@@ -195,8 +195,8 @@ def _files(
 
 def _feature_rows(graph: Graph | Shard, kind: str, group: Group) -> FeatureRows:
     """Return what a run has of the features of one node type."""
-    place, x = list(graph.node_types).index(kind), graph.node_data[kind].get("x")
-    start, stop = graph.node_offsets[place : place + 2]
+    number, x = list(graph.node_types).index(kind), graph.node_data[kind].get("x")
+    start, stop = graph.node_offsets[number : number + 2]
     ids = None
     if isinstance(graph, Shard):
         if not isinstance(x, Tensor):

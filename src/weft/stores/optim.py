@@ -49,8 +49,8 @@ class SparseOptimizer(ABC):
         """Continue where `state` was taken, on as many ranks with the same rows."""
         self.steps = int(state["steps"])
         self.store.values.copy_(state["rows"])
-        for name, held in self._moments().items():
-            held.copy_(state[name])
+        for name, moment in self._moments().items():
+            moment.copy_(state[name])
 
     @abstractmethod
     def _update(self, rows: Tensor, grad: Tensor) -> None:
@@ -179,12 +179,12 @@ def summed_rows(rows: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     differ would have to be waited for.
     """
     if rows.device.type == "cpu":
-        found, place = torch.unique(rows, return_inverse=True)
-        return found, grad.new_zeros(len(found), *grad.shape[1:]).index_add_(0, place, grad)
+        distinct, row_of = torch.unique(rows, return_inverse=True)
+        return distinct, grad.new_zeros(len(distinct), *grad.shape[1:]).index_add_(0, row_of, grad)
     # Stable, so that gradients of a row are added in the order given: atomic adds would differ between runs.
     order = rows.argsort(stable=True)
-    held = rows[order]
-    place = torch.zeros_like(held)
-    place[1:] = (held[1:] != held[:-1]).cumsum(0)
-    found = held[-1:].expand(len(held)).clone().index_copy_(0, place, held)
-    return found, torch.zeros_like(grad).index_put_((place,), grad[order], accumulate=True)
+    sorted_rows = rows[order]
+    row_of = torch.zeros_like(sorted_rows)
+    row_of[1:] = (sorted_rows[1:] != sorted_rows[:-1]).cumsum(0)
+    distinct = sorted_rows[-1:].expand(len(sorted_rows)).clone().index_copy_(0, row_of, sorted_rows)
+    return distinct, torch.zeros_like(grad).index_put_((row_of,), grad[order], accumulate=True)

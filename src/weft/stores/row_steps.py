@@ -34,9 +34,9 @@ def rowwise_adagrad_parts(
         rowwise_adagrad_rows(values, total, *summed_rows(rows, grads), lr=lr, eps=eps)
         return
     native.declare(_SIGNATURE)
-    held = [(rows.long().contiguous(), grads.to(values.dtype).contiguous()) for rows, grads in parts]
-    places, sums = ((_P * len(held))(*(native.address(each[part]) for each in held)) for part in (0, 1))
-    counts = (_L * len(held))(*(len(each[0]) for each in held))
-    given = (values, total, *values.shape, len(held), places, sums, counts, lr, eps)
+    ready = [(rows.long().contiguous(), grads.to(values.dtype).contiguous()) for rows, grads in parts]
+    places, sums = ((_P * len(ready))(*(native.address(each[part]) for each in ready)) for part in (0, 1))
+    counts = (_L * len(ready))(*(len(each[0]) for each in ready))
+    arguments = (values, total, *values.shape, len(ready), places, sums, counts, lr, eps)
     kinds = (native.DTYPE_CODES[values.dtype], native.threads())
-    native.call("weft_rowwise_adagrad", *given, *kinds, what="gradients of learned rows")
+    native.call("weft_rowwise_adagrad", *arguments, *kinds, what="gradients of learned rows")

@@ -109,9 +109,9 @@ class SharedSpace:
             raise InputError(f"a shared store holds {', '.join(_DTYPES)}, got {dtype}")
         if not path.with_suffix(".json").exists():
             self._make(path, note)
-        found = self._read_note(field)
-        if found != note:
-            raise InputError(f"{field!r} of the shared store {self.name!r} is {found}, asked for {note}")
+        noted = self._read_note(field)
+        if noted != note:
+            raise InputError(f"{field!r} of the shared store {self.name!r} is {noted}, asked for {note}")
         return self.tensor(field)
 
     def tensor(self, field: str) -> Tensor:
@@ -200,8 +200,8 @@ class SharedStore(Store):
         self.space = space or (SharedSpace.open(name) if x is None else SharedSpace.create(name))
         try:
             if x is not None:
-                given = torch.as_tensor(x).detach()
-                self.space.init(field, given.shape, given.dtype).copy_(given)
+                rows = torch.as_tensor(x).detach()
+                self.space.init(field, rows.shape, rows.dtype).copy_(rows)
             self.values = self.space.tensor(field)
         except BaseException:
             if space is None:
@@ -239,13 +239,13 @@ class SharedStore(Store):
         Each process does its share of the destinations, as many edges each: `share` is (place, of how many),
         by default those of `group`, which then waits until all are done.
         """
-        place, size = share or ((group.rank, group.size) if group is not None else (0, 1))
+        number, size = share or ((group.rank, group.size) if group is not None else (0, 1))
         if self.num_rows != graph.num_nodes or into.shape[0] != graph.num_nodes:
             raise GraphError(
                 f"the graph has {graph.num_nodes:,} nodes, the stores {self.num_rows:,} and "
                 f"{into.shape[0]:,} rows"
             )
-        start, stop = share_of(graph.indptr, place, size)
+        start, stop = share_of(graph.indptr, number, size)
         for first in range(start, stop, _AGGREGATE_ROWS):
             last = min(stop, first + _AGGREGATE_ROWS)
             begin, end = int(graph.indptr[first]), int(graph.indptr[last])
@@ -269,14 +269,14 @@ class SharedStore(Store):
         put_rows(self.values, ids, rows)
 
 
-def share_of(indptr: Tensor, place: int, size: int) -> tuple[int, int]:
+def share_of(indptr: Tensor, share: int, size: int) -> tuple[int, int]:
     """Return the range of destinations of one of `size` shares with about as many edges and rows each."""
-    if not 0 <= place < size:
-        raise InputError(f"share {place} of {size}: expected 0 … {size - 1}")
+    if not 0 <= share < size:
+        raise InputError(f"share {share} of {size}: expected 0 … {size - 1}")
     work = indptr + torch.arange(len(indptr))
-    wanted = [int(work[-1]) * number // size for number in (place, place + 1)]
+    wanted = [int(work[-1]) * number // size for number in (share, share + 1)]
     start, stop = torch.searchsorted(work, torch.tensor(wanted)).tolist()
-    return start, len(indptr) - 1 if place == size - 1 else stop
+    return start, len(indptr) - 1 if share == size - 1 else stop
 
 
 def sweep() -> list[str]:
@@ -390,7 +390,7 @@ def _map(path: Path, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     try:
         if os.fstat(handle).st_size < count * dtype.itemsize:
             raise FormatError(f"{path}: smaller than its note says")
-        held = mmap.mmap(handle, count * dtype.itemsize)
+        mapped = mmap.mmap(handle, count * dtype.itemsize)
     finally:
         os.close(handle)
-    return torch.frombuffer(held, dtype=dtype, count=count).reshape(tuple(shape))
+    return torch.frombuffer(mapped, dtype=dtype, count=count).reshape(tuple(shape))

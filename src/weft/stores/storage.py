@@ -24,8 +24,8 @@ def storage_type(storage: str) -> torch.dtype:
     """Return the type that values are kept in."""
     if storage not in get_args(Storage):
         raise InputError(f"storage must be one of {', '.join(get_args(Storage))}, got {storage!r}")
-    found: torch.dtype = getattr(torch, storage)
-    return found
+    dtype: torch.dtype = getattr(torch, storage)
+    return dtype
 
 
 def encode(x: Tensor, storage: str | None) -> Stored:

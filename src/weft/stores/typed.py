@@ -53,11 +53,11 @@ class TypedStores:
 
     def gather(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the rows of global ids, by type, each in their order; of a shared store all ranks call."""
-        found = {}
+        by_type = {}
         for kind, (first, last) in self.ranges.items():
             chosen = ids[(ids >= first) & (ids < last)] - first
-            found[kind] = self.held[kind].gather(chosen)
-        return found
+            by_type[kind] = self.held[kind].gather(chosen)
+        return by_type
 
     def hold(self, scores: Tensor, share: int = 1) -> None:
         """Have the caches hold the rows with the largest scores [N], whatever their type; all ranks call.

@@ -52,7 +52,7 @@ def _leave_one_out(plan: HaloPlan) -> tuple[Tensor, ByRow]:
     first = counts.cumsum(0) - counts
     wide = counts[plan.send_rows]  # replicas of the node of each leaf
     leaf = torch.repeat_interleave(wide)
-    place = torch.arange(len(leaf)) - torch.repeat_interleave(wide.cumsum(0) - wide, wide)
-    picked = order[first[plan.send_rows][leaf] + place]
+    turn = torch.arange(len(leaf)) - torch.repeat_interleave(wide.cumsum(0) - wide, wide)
+    picked = order[first[plan.send_rows][leaf] + turn]
     other = picked != leaf + plan.num_rows
     return picked[other], ByRow.of(leaf[other], len(plan.send_rows))

@@ -106,7 +106,7 @@ class GridParts(PartsLayout):
         shard, group, clock = graph.shard, shared.group, shared.clock
         check_cell(shard, shape, group.rank)
         column, row = grid_groups(group, shape)
-        gather, merged = (HaloPlan.everything(shard.node_ids, held) for held in (column, row))
+        gather, merged = (HaloPlan.everything(shard.node_ids, ids) for ids in (column, row))
         self.exchange = make_exchange(exchange, gather, column, clock)
         self._exact = Exact(gather, column, clock)
         self.exchange.kind, self._exact.kind = "gather", "evaluate"
@@ -145,6 +145,6 @@ class GridParts(PartsLayout):
         self.exchange.load_state(state)
 
     def _merging(self, plan: HaloPlan, group: Group, kind: str) -> Merge:
-        spread_rows, collect = (Exact(held, group, self.shared.clock) for held in (plan, plan.reversed()))
+        spread_rows, collect = (Exact(way, group, self.shared.clock) for way in (plan, plan.reversed()))
         spread_rows.kind = collect.kind = kind
         return Merge(plan, spread_rows, collect)

@@ -122,10 +122,10 @@ def _row_pointers(shard: Shard, targets: Tensor) -> Tensor:
     return total.cumsum(0)
 
 
-def _places(held: Tensor, ids: Tensor) -> Tensor:
+def _places(among: Tensor, ids: Tensor) -> Tensor:
     """Return where each id stands among those held; len(held) where it does not."""
-    ordered, order = torch.sort(held)
-    place = torch.searchsorted(ordered, ids).clamp(max=max(len(held) - 1, 0))
-    if not len(held):
+    ordered, order = torch.sort(among)
+    slot = torch.searchsorted(ordered, ids).clamp(max=max(len(among) - 1, 0))
+    if not len(among):
         return torch.zeros_like(ids)
-    return torch.where(ordered[place] == ids, order[place], len(held))
+    return torch.where(ordered[slot] == ids, order[slot], len(among))

@@ -54,19 +54,19 @@ class MergingBlock(ShardBlock):
         group: Group,
         clock: Tensor | None = None,
     ) -> None:
-        given: dict[str, Any] = {
+        edges: dict[str, Any] = {
             "num_src": num_src,
             "edge_ids": shard.edge_ids,
             "edge_type": shard.edge_type,
             "num_relations": len(shard.edge_types),
         }
         ids: dict[str, Any] = {"src_ids": src_ids, "dst_ids": shard.node_ids}
-        super().__init__(shard, indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **given)
+        super().__init__(shard, indptr, indices, edge_data=shard.edge_data, clock=clock, **ids, **edges)
         self.group = group
         self.exact = self.merge = exact
         self.whole_rows = exact.alone
         self.num_dst = len(shard.node_ids)
-        self.part = Block(indptr, indices, parent=self, **given)
+        self.part = Block(indptr, indices, parent=self, **edges)
 
     # What the block is
 
@@ -191,8 +191,8 @@ def aggregate_part(part: Block, merge: Merge, rows: Tensor, how: Aggregation) ->
     how.check_plain()
     flat = as_matrix(rows)
     at = edges.indptr, edges.indices
-    found = kernels.extreme(*at, flat, how.reduce, transposed=edges.transposed_for(flat))
-    merged = merge(reduction(how.reduce), Contribution(*found))
+    extremes = kernels.extreme(*at, flat, how.reduce, transposed=edges.transposed_for(flat))
+    merged = merge(reduction(how.reduce), Contribution(*extremes))
     return merged.reshape(len(merged), *rows.shape[1:])
 
 

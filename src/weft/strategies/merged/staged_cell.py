@@ -147,7 +147,7 @@ def _block_ids(own: Tensor, sizes: Sequence[int], column: Group, block: int) -> 
     return column.broadcast(ids, block, label=_PLAN) if len(ids) else ids
 
 
-def _places(held: Tensor, ids: Tensor) -> Tensor:
+def _places(among: Tensor, ids: Tensor) -> Tensor:
     """Return where each id stands among those held; it is one of them."""
-    ordered, order = torch.sort(held)
+    ordered, order = torch.sort(among)
     return order[torch.searchsorted(ordered, ids)]

@@ -103,11 +103,11 @@ class VertexCutParts(PartsLayout):
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of both exchanges, with nothing left under way."""
-        held: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, exchange in self._exchanges():
             exchange.drain()
-            held |= {f"{name}.{key}": value for key, value in exchange.state().items()}
-        return held
+            tensors |= {f"{name}.{key}": value for key, value in exchange.state().items()}
+        return tensors
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Give it back to them."""

@@ -193,15 +193,15 @@ class Clustered(Strategy):
 
     @staticmethod
     def _count(source: BatchSource, asked: int | None) -> int:
-        held = source.num_parts
-        if held is None:
+        cut = source.num_parts
+        if cut is None:
             return asked or CLUSTERS
-        if asked not in (None, held):
+        if asked not in (None, cut):
             raise RecipeError(
-                f"strategy.clusters: the graph is in {held} parts, and these are the clusters; leave it out, "
+                f"strategy.clusters: the graph is in {cut} parts, and these are the clusters; leave it out, "
                 f"or cut the graph into {asked}"
             )
-        return held
+        return cut
 
 
 @strategies.add("saint")

@@ -171,12 +171,12 @@ class Histories(LoadedBatches):
             return [self.fanout] * (
                 checked_hops(model, self.fanout, "strategy.fanout", self.layout.graph.x) - 1
             )
-        given, hops = list(self.fanout), hops_of(model, self.layout.graph.x)
-        drawn = given[:-1] if hops in (None, len(given)) and given[-1:] == [-1] else given
+        fanouts, hops = list(self.fanout), hops_of(model, self.layout.graph.x)
+        drawn = fanouts[:-1] if hops in (None, len(fanouts)) and fanouts[-1:] == [-1] else fanouts
         if hops is not None and len(drawn) != hops - 1:
             raise InputError(
                 f"strategy.fanout: the model takes {hops} hops and the first layer reads all neighbours; "
-                f"give {hops - 1} numbers, one for each other layer, got {given}"
+                f"give {hops - 1} numbers, one for each other layer, got {fanouts}"
             )
         return drawn
 
@@ -221,12 +221,12 @@ def _without_dropout(model: nn.Module) -> Iterator[None]:
     Every module is told not to train but norms of the batch: so also functions that drop, as
     `F.dropout(h, training=self.training)`, do nothing.
     """
-    held = [module for module in model.modules() if module.training and not isinstance(module, _NormBase)]
+    training = [module for module in model.modules() if module.training and not isinstance(module, _NormBase)]
     with norms_kept(model):
-        for module in held:
+        for module in training:
             module.training = False
         try:
             yield
         finally:
-            for module in held:
+            for module in training:
                 module.training = True

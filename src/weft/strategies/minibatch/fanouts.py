@@ -18,32 +18,32 @@ def usual_fanouts(hops: int) -> list[int]:
     return [*_USUAL, *[_USUAL[-1]] * hops][:hops]
 
 
-def check_fanouts(given: Any, where: str) -> None:
+def check_fanouts(fanouts: Any, where: str) -> None:
     """Refuse what can be no fanout, before any data is read."""
-    if not isinstance(given, Mapping):
-        _check_counts(given if _is_list(given) else [], where)
+    if not isinstance(fanouts, Mapping):
+        _check_counts(fanouts if _is_list(fanouts) else [], where)
         return
-    for name, counts in given.items():
+    for name, counts in fanouts.items():
         if not _is_list(counts):
             raise RecipeError(f"{where}: expected a list, one fanout a hop, for {name!r}; got {counts!r}")
         _check_counts(counts, f"{where}: {name}")
-    lengths = {len(counts) for counts in given.values()}
+    lengths = {len(counts) for counts in fanouts.values()}
     if len(lengths) != 1 or 0 in lengths:
         raise RecipeError(
-            f"{where}: expected as many fanouts for each relation, one a hop; got {dict(given)}"
+            f"{where}: expected as many fanouts for each relation, one a hop; got {dict(fanouts)}"
         )
 
 
-def by_hop(given: Any, edge_types: Sequence[EdgeType], where: str) -> Any:
+def by_hop(fanouts: Any, edge_types: Sequence[EdgeType], where: str) -> Any:
     """Return fanouts by relation as one table per hop, keyed by edge type; others as they are.
 
     A relation is named by its three words, "author writes paper", or by the middle one where no other has it.
     """
-    if not isinstance(given, Mapping):
-        return given
+    if not isinstance(fanouts, Mapping):
+        return fanouts
     known = _names(edge_types)
     chosen: dict[EdgeType, Sequence[int]] = {}
-    for name, counts in given.items():
+    for name, counts in fanouts.items():
         if name not in known:
             listed = ", ".join(" ".join(kind) for kind in edge_types)
             raise RecipeError(f"{where}: no relation {name!r}; the graph has: {listed}")
@@ -67,5 +67,5 @@ def _check_counts(counts: Sequence[Any], where: str) -> None:
             raise RecipeError(f"{where}: a fanout is a number of edges, or -1 for all; got {count!r}")
 
 
-def _is_list(given: Any) -> bool:
-    return isinstance(given, Sequence) and not isinstance(given, str)
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

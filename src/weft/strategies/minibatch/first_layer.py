@@ -83,10 +83,10 @@ class _Listener:
         return True
 
     def aggregate(self, h: Any, *args: Any, **options: Any) -> Any:
-        found = self.block.aggregate(h, *args, **options)
-        self.other |= h is not self.x or not isinstance(found, Tensor) or found.requires_grad
-        self.sums.append(found)
-        return found
+        total = self.block.aggregate(h, *args, **options)
+        self.other |= h is not self.x or not isinstance(total, Tensor) or total.requires_grad
+        self.sums.append(total)
+        return total
 
     def __getattr__(self, name: str) -> Any:
         self.other |= name not in _ALONE

@@ -78,8 +78,8 @@ class AtOwners:
         self.places = [torch.searchsorted(node_ids, ids) for ids in requests.ids]
 
     def read(self, layer: int, call: int, like: Tensor) -> Tensor:
-        held = self.history.of(layer, call, like)
-        return self.asked[0].fixed(held[torch.cat(self.places)], label=_HISTORY)
+        own = self.history.of(layer, call, like)
+        return self.asked[0].fixed(own[torch.cat(self.places)], label=_HISTORY)
 
     def write(self, layer: int, call: int, rows: Tensor) -> None:
         for places, part in zip(self.places, self.asked[layer].give(rows, label=_HISTORY)):
@@ -182,12 +182,12 @@ class HistoryBlock(Block):
         if self.safe:
             mean_rows, mean_sums = self.means[call]
             return mean_sums + self._drawn_sum(h - mean_rows, *scales, root=True)
-        held = self.history.read(self.layer, call, h)
-        whole: Any = self.reduce_rows(held, "sum", *scales)
-        found: Tensor = whole + self._drawn_sum(h - held[: self.num_held], *scales, root=False)
+        remembered = self.history.read(self.layer, call, h)
+        whole: Any = self.reduce_rows(remembered, "sum", *scales)
+        total: Tensor = whole + self._drawn_sum(h - remembered[: self.num_held], *scales, root=False)
         self.given.append(h.detach())
-        self.means.append((h, found))
-        return found
+        self.means.append((h, total))
+        return total
 
     def _drawn_sum(
         self,
@@ -210,8 +210,8 @@ class HistoryBlock(Block):
             None if src_scale is None else src_scale[: self.num_held],
             ratio if dst_scale is None else ratio * dst_scale,
         )
-        found: Tensor = summed
-        return found
+        total: Tensor = summed
+        return total
 
     # What is no sum of neighbours
 

@@ -161,12 +161,12 @@ class PartNeighbours:
             return self.sampler(fanout)
         source, shared = self.source, self.source.shared
         own = source.shard
-        held = closed_shard(own, source.lane, train_ids(source.layout), len(fanout))
-        rows = torch.tensor([len(held.node_ids)], dtype=torch.int64)
+        closed = closed_shard(own, source.lane, train_ids(source.layout), len(fanout))
+        rows = torch.tensor([len(closed.node_ids)], dtype=torch.int64)
         copies = int(shared.group.all_reduce(rows, label=CLOSURE).wait()) / own.num_nodes
-        shared.events.write("closure", rows=len(held.node_ids), own=len(own.node_ids), replication=copies)
+        shared.events.write("closure", rows=len(closed.node_ids), own=len(own.node_ids), replication=copies)
         options = {"kind": self.drawing.kind, **self.drawing.options}
-        return PartitionedSampler(held, Group.alone(), fanout, **options)
+        return PartitionedSampler(closed, Group.alone(), fanout, **options)
 
     def loader(self, sampler: Any, fanout: Hops) -> Loader:
         """Return the loader of own training nodes, or of what ranks that only draw send."""

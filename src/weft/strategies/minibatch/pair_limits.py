@@ -38,7 +38,7 @@ def refuse_nodes_alone(options: Mapping[str, Any]) -> None:
 
 def check_timed_pairs(task: Task, timed: bool, device: torch.device) -> None:
     """Refuse neighbours by time where edges or pairs have none, or a batch does not stay on the CPU."""
-    late = [split for split, held in task.pairs.items() if held.time is None]
+    late = [split for split, pairs in task.pairs.items() if pairs.time is None]
     if not timed or late:
         what = f"the pairs of {late[0]!r} have no time" if timed else "the graph has no edge data 'time'"
         raise GraphError(f"strategy.temporal: {what}: when an edge, and a pair, came")

@@ -72,10 +72,10 @@ class Replay:
         params = [each for each in model.parameters() if each.requires_grad]
         self._check_addresses([*model.parameters(), *model.buffers()])
         sizes = Sizes.of(batch)
-        held = self._sizes.get(sizes)
-        size = held or _Size(PaddedBatch(batch, sizes, self.fanout, reads_x=reads_x(batch)))
+        recording = self._sizes.get(sizes)
+        size = recording or _Size(PaddedBatch(batch, sizes, self.fanout, reads_x=reads_x(batch)))
         size.inputs.fill(batch, clock)
-        if held is None:
+        if recording is None:
             try:
                 loss, grads = self._run(model, size.inputs, params)
             except PaddingError as refusal:

@@ -119,8 +119,8 @@ class Sampled(Strategy):
             usual = closes(partitioner) and not special and self.task.over == "nodes"
             closed = usual if closed is None else closed
             copies = None if replicate is None else check_replicate(replicate)
-            held: dict[str, Any] = {"store": store, "replicate": copies, "samplers": samplers}
-            neighbours = PartNeighbours(source, drawing, **held, closed=closed, local=seeds == "local")
+            ways: dict[str, Any] = {"store": store, "replicate": copies, "samplers": samplers}
+            neighbours = PartNeighbours(source, drawing, **ways, closed=closed, local=seeds == "local")
         hops = by_hop(fanout, graph.edge_types, "strategy.fanout")
         batching = Neighbourhoods(neighbours, fanout=hops, evaluate=evaluate, temporal=temporal)
         self.compose(source.layout, batching, reducer_of(self.group))
@@ -229,15 +229,15 @@ def refuse_of_workers(*, closed: bool | None = None, seeds: str = "global") -> N
         )
 
 
-def check_replicate(given: float | Mapping[str, Any]) -> Replicate:
+def check_replicate(choice: float | Mapping[str, Any]) -> Replicate:
     """Return which neighbourhoods every worker is to hold: a threshold, or a table with it and `hops`."""
-    options = dict(given) if isinstance(given, Mapping) else {"threshold": given}
+    options = dict(choice) if isinstance(choice, Mapping) else {"threshold": choice}
     return Replicate(**bind(Replicate, options, "strategy.replicate"))
 
 
-def check_sampler(given: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def check_sampler(choice: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name and the options of a sampler of neighbourhoods, checked."""
-    options = {"name": given} if isinstance(given, str) else dict(given)
+    options = {"name": choice} if isinstance(choice, str) else dict(choice)
     name = options.pop("name", "neighbor")
     if not isinstance(name, str):
         raise RecipeError("strategy.sampler: expected a name or a table with one")

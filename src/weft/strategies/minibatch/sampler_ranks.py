@@ -136,11 +136,11 @@ class SamplerRank:
     def _epoch(self, epoch: int, first: int, fanout: list[list[int]]) -> None:
         if not self._loaders:
             self._loaders = self._make_loaders(fanout)
-        place, count = self.group.rank - self.trainers, len(self._loaders[0])
+        number, count = self.group.rank - self.trainers, len(self._loaders[0])
         jobs = [
             (step, trainer)
             for step in range(first, count)
-            if step % self.samplers == place
+            if step % self.samplers == number
             for trainer in range(self.trainers)
         ]
         threads = int(self.options.get("prepare", 2))
@@ -175,8 +175,8 @@ class SamplerRank:
         """Return the loader of each trainer, over one sampler of the whole graph."""
         hops = [row[0] if len(row) == 1 else dict(zip(self.shard.edge_types, row)) for row in fanout]
         self.size = header_size(len(hops), self.shard)
-        given = self.options.get("sampler", "neighbor")
-        options = {"name": given} if isinstance(given, str) else dict(given)
+        choice = self.options.get("sampler", "neighbor")
+        options = {"name": choice} if isinstance(choice, str) else dict(choice)
         options = {"seed": self.seed, "kind": options.pop("name", "neighbor"), **options}
         sampler = PartitionedSampler(self.shard, Group.alone(), hops, features=self.features, **options)
         settings: dict[str, Any] = {"owner": self.owner, "workers": self.trainers}

@@ -132,13 +132,13 @@ class Columns(PlainReducer):
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
         """Return the state of an optimiser that has whole weights."""
-        held = self.batching.weights
-        return dict(state) if held is None else held.joined_state(optimizer, state)
+        owned = self.batching.weights
+        return dict(state) if owned is None else owned.joined_state(optimizer, state)
 
     def own_state(self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the state of own columns."""
-        held = self.batching.weights
-        return dict(state) if held is None else held.own_state(optimizer, state)
+        owned = self.batching.weights
+        return dict(state) if owned is None else owned.own_state(optimizer, state)
 
 
 class Slices(Neighbourhoods):
@@ -216,8 +216,8 @@ class Slices(Neighbourhoods):
         if not rows.pushed.factors:
             refuse("more than one block before a product")
         known = {id(each): each for each in model.parameters() if each.requires_grad}
-        found = [feature_dim(weight, known) for weight in rows.pushed.factors]
-        return dict(each for each in found if each is not None)
+        dims = [feature_dim(weight, known) for weight in rows.pushed.factors]
+        return dict(each for each in dims if each is not None)
 
     def _first_layer(self, model: nn.Module, batch: Batch) -> None:
         """Run a model up to the end of its first layer."""

@@ -111,10 +111,10 @@ class SlicedRows:
         counts = [len(part) for part in self.parts]
         moved = self.pushed.group.all_gather(grad.contiguous(), counts, label=PULL_BACK).wait()
         width = self.pushed.columns.stop - self.pushed.columns.start
-        found = moved.new_zeros(width, grad.shape[1], dtype=self.dtype)
+        total = moved.new_zeros(width, grad.shape[1], dtype=self.dtype)
         for part, rows in zip(self.parts, torch.split(moved, counts)):
-            found.addmm_(part.t(), rows.to(self.dtype))
-        return found
+            total.addmm_(part.t(), rows.to(self.dtype))
+        return total
 
     def _own(self, weight: Tensor) -> Tensor:
         """Return own rows of a weight, which are all that there is of one that is cut."""
@@ -189,7 +189,7 @@ class SlicedBlock(SampledBlock):
         scales = [self.mean_scale(wide)] if reduce == "mean" else []
         scales += [value.to(wide) for value in (dst_scale, self.row_scale) if value is not None]
         pushed = h.pushed
-        told = zip(
+        by_rank = zip(
             pushed.edges,
             h.parts,
             pushed.spread(_product_of(weights), pushed.num_edges),
@@ -198,7 +198,7 @@ class SlicedBlock(SampledBlock):
         )
         sums = [
             kernels.spmm(*edges, part, weights, "sum", src_scale=before, dst_scale=after)
-            for edges, part, weights, before, after in told
+            for edges, part, weights, before, after in by_rank
         ]
         made = SlicedRows(pushed, sums)
         made.summed = True

@@ -37,13 +37,13 @@ class CutWeight:
 class OwnedWeights:
     """The weights of a model that multiply features, of which this rank trains some columns."""
 
-    def __init__(self, model: nn.Module, found: Mapping[nn.Parameter, int], group: Group) -> None:
-        """`found`: the parameters, and the dimension along which each has the columns of the features.
+    def __init__(self, model: nn.Module, dims: Mapping[nn.Parameter, int], group: Group) -> None:
+        """`dims`: the parameters, and the dimension along which each has the columns of the features.
 
         One that several modules hold is not cut: another layer reads it whole.
         """
         self.group = group
-        cuts = [self._cut(model, whole, dim) for whole, dim in found.items()]
+        cuts = [self._cut(model, whole, dim) for whole, dim in dims.items()]
         self.cuts = [cut for cut in cuts if cut is not None]
 
     def parameters(self, model: nn.Module) -> list[nn.Parameter]:
@@ -58,8 +58,8 @@ class OwnedWeights:
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """Refuse an optimiser that has whole weights, which get no gradient here."""
-        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        if not held.issuperset(id(cut.own) for cut in self.cuts):
+        trained = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        if not trained.issuperset(id(cut.own) for cut in self.cuts):
             raise InputError(
                 "strategy 'sliced' trains columns of the first layer's weights: make the optimiser of "
                 "strategy.parameters(model), not of model.parameters()"
@@ -115,8 +115,8 @@ class OwnedWeights:
         self, optimizer: torch.optim.Optimizer, state: Mapping[str, Tensor]
     ) -> Iterator[tuple[str, CutWeight]]:
         """Give the names of state that belongs to cut weights, in one order on all ranks."""
-        held = [id(each) for group in optimizer.param_groups for each in group["params"]]
-        cuts = {held.index(id(cut.own)): cut for cut in self.cuts}
+        trained = [id(each) for group in optimizer.param_groups for each in group["params"]]
+        cuts = {trained.index(id(cut.own)): cut for cut in self.cuts}
         for name in sorted(state):
             index = int(name.partition(".")[0])
             if index in cuts:

@@ -62,8 +62,8 @@ class PartBlock(Scaled, HaloBlock):
 
     def _own_count(self, direction: str, relation: int | None, weighted: bool) -> Tensor:
         """Count the edges of the subgraph at own rows; those out of them other workers hold too."""
-        held, plan = self.counted_degree(direction, relation, weighted), self.exchange.plan
-        own, halo = held[: self.num_own], held[self.num_own :]
+        counts, plan = self.counted_degree(direction, relation, weighted), self.exchange.plan
+        own, halo = counts[: self.num_own], counts[self.num_own :]
         if direction == "in":
             return own
         return own + plan.sum_at_owner(plan.reversed().pull(self.group, halo, label=_DEGREES).wait())
@@ -127,7 +127,7 @@ class Pieces:
         sources = shard.indices[edges].long()
         read = torch.zeros(len(halo), dtype=torch.bool)
         read[sources[sources >= len(own)] - len(own)] = True
-        plan, place = self._plan(own, read)
+        plan, row_of = self._plan(own, read)
         kept = torch.cat([own, read]).nonzero().flatten()
         part = replace(
             shard,
@@ -136,7 +136,7 @@ class Pieces:
             halo_ids=shard.halo_ids[read],
             halo_part=shard.halo_part[read],
             indptr=indptr,
-            indices=place[sources].to(shard.indices.dtype),
+            indices=row_of[sources].to(shard.indices.dtype),
             edge_ids=shard.edge_ids[edges],
             edge_type=None if shard.edge_type is None else shard.edge_type[edges],
             edge_data={name: value[edges] for name, value in shard.edge_data.items()},
@@ -158,9 +158,9 @@ class Pieces:
         """Return the plan of the halo rows that are read, and the place of each row among those kept."""
         # An owner cannot tell which of its rows a step's edges read elsewhere: readers mark them.
         asked = self.back.pull(self.lane, read.to(torch.uint8), label=_SAMPLE).wait().bool()
-        place = torch.cat([own, read]).long().cumsum(0) - 1
+        row_of = torch.cat([own, read]).long().cumsum(0) - 1
         chosen = self.plan.select(read, asked)
-        return replace(chosen, num_rows=int(own.sum()), send_rows=place[chosen.send_rows]), place
+        return replace(chosen, num_rows=int(own.sum()), send_rows=row_of[chosen.send_rows]), row_of
 
     def _features(self, rows: Tensor) -> Any:
         data, types = self.shard.node_data, self.shard.node_types
@@ -204,10 +204,10 @@ class ClusterParts(Sampler):
     def _check_loops(self) -> None:
         shard = self.pieces.shard
         dst = torch.repeat_interleave(shard.indptr.diff(), output_size=len(shard.indices))
-        held = len(torch.unique_consecutive(dst[shard.indices == dst]))
-        found = int(self.pieces.lane.all_reduce(torch.tensor(held), label=_SAMPLE).wait())
-        if found < shard.num_nodes:
-            raise GraphError(no_loops(shard.num_nodes - found))
+        with_loop = len(torch.unique_consecutive(dst[shard.indices == dst]))
+        of_all = int(self.pieces.lane.all_reduce(torch.tensor(with_loop), label=_SAMPLE).wait())
+        if of_all < shard.num_nodes:
+            raise GraphError(no_loops(shard.num_nodes - of_all))
 
 
 class SaintParts(Sampler):
@@ -218,14 +218,14 @@ class SaintParts(Sampler):
     def __init__(self, pieces: Pieces, *, seed: int, coverage: int, **options: Any) -> None:
         super().__init__(pieces.graph, seed=seed, resample="step")
         self.pieces = pieces
-        lane, held = pieces.lane, WorkerEdges(pieces.shard)
+        lane, edges = pieces.lane, WorkerEdges(pieces.shard)
 
         def together(values: Tensor) -> Tensor:
             return lane.all_reduce(values, label=_SAMPLE).wait()
 
-        self.draws = SaintDraws(InEdges(held.indptr, held.indices, together), **options)
+        self.draws = SaintDraws(InEdges(edges.indptr, edges.indices, together), **options)
         # Every worker knows all seeds: a loss is a mean over those that a step meets, wherever they lie.
-        marked = torch.zeros(held.num_nodes, dtype=torch.int64)
+        marked = torch.zeros(edges.num_nodes, dtype=torch.int64)
         marked[pieces.shard.node_ids[pieces.is_seed]] = 1
         self.is_seed = together(marked).bool()
         self.chances = Chances(

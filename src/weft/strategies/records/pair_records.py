@@ -42,15 +42,15 @@ class PairLoader(RecordLoader):
 def check_pairs_of(files: RecordFiles, task: Task) -> None:
     """Refuse records of pairs for another task than theirs, and records of nodes for a task of pairs."""
     again = "flatten it with the options of this task: weft flatten GRAPH --set task.name=…"
-    held, wanted = files.manifest.get("ends"), task.record_mark()
-    if held == wanted:
+    ends, wanted = files.manifest.get("ends"), task.record_mark()
+    if ends == wanted:
         return
     if wanted is None:
         raise RecipeError(
             f"task.name: {files.folder} holds records of pairs, which {task.name!r} is not about; use "
             f"{files.manifest['task']['name']!r}, or flatten the graph for nodes"
         )
-    if held is None:
+    if ends is None:
         raise RecipeError(f"strategy.records: {files.folder} holds records of nodes, not of pairs; {again}")
     raise RecipeError(
         f"strategy.records: {files.folder} holds records of other pairs, or of other negatives; {again}"

@@ -86,8 +86,8 @@ class RecordGraph(NodeData):
 
     def targets(self, parts: Parts) -> dict[str, Tensor]:
         """Return what is known of the targets of some records, in their order."""
-        held = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
-        return {"y": self.target_counts.as_y(np.concatenate(held))}
+        values = [records.lists["y"][1][gather(records.lists["y"][0], rows)] for records, rows in parts]
+        return {"y": self.target_counts.as_y(np.concatenate(values))}
 
     def known(self, parts: Parts, edge: Ints) -> "RecordValues":
         """Return degrees and edge data of some records, whose edges are given, by id."""
@@ -131,8 +131,8 @@ class ById:
     """Values of some ids, read by id as if there were those of all."""
 
     def __init__(self, ids: Ints, values: NDArray[Any], dtype: torch.dtype) -> None:
-        known, place = np.unique(ids, return_index=True)
-        self.ids, self.values = torch.from_numpy(known), torch.from_numpy(values[place]).to(dtype)
+        known, first = np.unique(ids, return_index=True)
+        self.ids, self.values = torch.from_numpy(known), torch.from_numpy(values[first]).to(dtype)
 
     def __getitem__(self, ids: Tensor) -> Tensor:
         return self.values[torch.searchsorted(self.ids, ids)]
@@ -150,8 +150,8 @@ class RecordValues:
         self.edge_data: dict[str, Any] = {
             name: self._edge_values(name, shape) for name, shape in graph.files.manifest["edge_data"].items()
         }
-        held = [records.nodes[gather(records.node_ends, rows)] for records, rows in parts]  # type: ignore[index,arg-type]
-        self.nodes: Ints = np.concatenate(held)
+        ids = [records.nodes[gather(records.node_ends, rows)] for records, rows in parts]  # type: ignore[index,arg-type]
+        self.nodes: Ints = np.concatenate(ids)
 
     def degree(self, direction: Literal["in", "out"], relation: int | None, weighted: bool) -> Any:
         """Return the in-degrees in the whole graph, by id."""
@@ -179,6 +179,6 @@ class RecordValues:
 
     def _items(self, name: str) -> NDArray[Any]:
         """Return a column of all records, one after the other."""
-        held = [records.lists[name] for records, _ in self.parts]
-        found = [items[gather(ends, rows)] for (ends, items), (_, rows) in zip(held, self.parts)]
-        return np.concatenate(found)
+        lists = [records.lists[name] for records, _ in self.parts]
+        items_of = [items[gather(ends, rows)] for (ends, items), (_, rows) in zip(lists, self.parts)]
+        return np.concatenate(items_of)

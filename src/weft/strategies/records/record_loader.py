@@ -97,8 +97,8 @@ class RecordFiles:
     @property
     def tell_y(self) -> bool:
         """Whether the records tell y of their targets; files of before tell of how many kinds it is."""
-        told: bool = self.manifest.get("tell_y", any(self.manifest.get(name) for name in COUNTS_SHAPE))
-        return told
+        tells: bool = self.manifest.get("tell_y", any(self.manifest.get(name) for name in COUNTS_SHAPE))
+        return tells
 
     def range_of(self, split: str, rank: int = 0, workers: int = 1) -> tuple[int, int]:
         """Return the records of a split that are one worker's share: from and to which of all."""
@@ -307,10 +307,10 @@ class RecordLoader(Loader):
         with self._reading:
             window = self._windows.pop(key, None)
             if window is None:
-                held = self._read(epoch, number)
+                records = self._read(epoch, number)
                 drawn = fold(self.sampler.seed, Stream.SHUFFLE, epoch, number, self._lane())
-                order = permutation(drawn, len(held)) if self.shuffled else np.arange(len(held))
-                window = held, order
+                order = permutation(drawn, len(records)) if self.shuffled else np.arange(len(records))
+                window = records, order
             self._windows[key] = window  # the last in the dictionary is the last that was asked for
             for old in list(self._windows)[:-2]:
                 del self._windows[old]

@@ -114,8 +114,8 @@ class RecordTraining(Strategy):
             pairs = self.task.pairs.get("train")
             files.check(whole, train if pairs is None else len(pairs))
             drawn = _neighbourhoods(source, files, drawing, evaluate)
-            held = WholeGraph(whole)
-            batching = RecordBatches(drawn.layout, files, held, drawing, buffer=buffer, evaluated=drawn)
+            evaluation = WholeGraph(whole)
+            batching = RecordBatches(drawn.layout, files, evaluation, drawing, buffer=buffer, evaluated=drawn)
         reducer = reducer_of(self.group) if staleness is None else Served(self.group, staleness)
         self.compose(batching.layout, batching, reducer)
 
@@ -172,10 +172,10 @@ class RecordBatches(LoadedBatches):
 
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model of other hops than the records have."""
-        hops, held = hops_of(model, self.layout.graph.x), len(self.files.fanout)
-        if hops not in (None, held):
+        hops, made_for = hops_of(model, self.layout.graph.x), len(self.files.fanout)
+        if hops not in (None, made_for):
             raise RecipeError(
-                f"{self.files.folder} holds records of {held} hops, the model takes {hops}: set "
+                f"{self.files.folder} holds records of {made_for} hops, the model takes {hops}: set "
                 f"model.layers, or flatten again with --hops {hops}"
             )
 
@@ -189,8 +189,8 @@ class RecordBatches(LoadedBatches):
         if self.evaluated is not None:
             return self.evaluated.outputs(model)
         outputs: dict[str, Pieces] = {
-            split: [(self._record_outputs(model, split, held.rows), held.y)]
-            for split, held in self.shared.scored.items()
+            split: [(self._record_outputs(model, split, targets.rows), targets.y)]
+            for split, targets in self.shared.scored.items()
         }
         return outputs, {}
 
@@ -208,8 +208,8 @@ class RecordBatches(LoadedBatches):
         loader.seek(0)  # what was read before is still there
         outputs = [self.batch_outputs(model, batch) for batch in loader if batch.seeds.numel()]
         dtype = next((value.dtype for value in model.parameters()), torch.float32)
-        held = torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=dtype)
-        return held[rows - self.first_rows[split]]
+        joined = torch.cat(outputs) if outputs else torch.zeros(0, self.shared.task.width, dtype=dtype)
+        return joined[rows - self.first_rows[split]]
 
     def _loader_of(self, split: str, *, shuffle: bool = True) -> RecordLoader:
         task = self.shared.task
@@ -310,8 +310,8 @@ def _mapped(files: RecordFiles, local: LocalGraph) -> Graph:
 
 
 def _dtype(graph: GraphView) -> torch.dtype:
-    held = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
-    return next(held, torch.get_default_dtype())
+    dtypes = (data["x"].dtype for data in graph.node_data.values() if "x" in data)
+    return next(dtypes, torch.get_default_dtype())
 
 
 @costs.add("records")
