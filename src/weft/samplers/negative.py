@@ -115,8 +115,8 @@ class NegativeSampler:
         return taken
 
 
-def _row_per_node(graph: Graph, values: Any, name: str) -> Tensor:
-    values = torch.as_tensor(values).cpu()
+def _row_per_node(graph: Graph, of_nodes: Any, name: str) -> Tensor:
+    values = torch.as_tensor(of_nodes).cpu()
     if values.shape != (graph.num_nodes,):
         shape = list(values.shape)
         raise GraphError(f"{name}: expected {graph.num_nodes:,} values, one a node, got shape {shape}")

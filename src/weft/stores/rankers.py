@@ -28,17 +28,11 @@ Reads = tuple[Callable[[int, int], Tensor], int]
 """The nodes that this rank reads in a step of an epoch, and the number of steps."""
 
 
-class RankedEdges(Protocol):
+class RankedEdges(replicas.HeldEnds, Protocol):
     """What rankers read of a graph: of all of it, or of what a rank holds."""
-
-    num_nodes: int
-    """Of the whole graph."""
 
     def own_out_degrees(self) -> tuple[Tensor, Tensor]:
         """Return the global ids of the rows that are here, and the edges of the whole graph out of each."""
-
-    def ends(self) -> tuple[Tensor, Tensor]:
-        """Return source and target of each edge that is here, global ids."""
 
 
 Ranker = Callable[[RankedEdges, Group, Callable[[], Reads] | None], Tensor]

@@ -32,7 +32,9 @@ class Replicate:
 class HeldEnds(Protocol):
     """Edges by the global ids of their ends: of a whole graph, or those that a rank holds."""
 
-    num_nodes: int
+    @property
+    def num_nodes(self) -> int:
+        """The nodes of the whole graph."""
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return source and target of each edge that is here."""
