@@ -249,7 +249,7 @@ def _study(
 
 # On cora one run differs from the next by more than contenders do: many seeds tell. The coauthors are many.
 MANY = Plan(100, seeds=15)
-LARGE = Plan(50, every=25, batched=12, seeds=3)
+LARGE = Plan(50, every=25, batched=25, seeds=3)
 CASES = [
     _study("cora", "on cora", "cora", _at_random, MANY),
     _study("bitcoin", "on later ratings of bitcoin_otc", "bitcoin_otc", _later, Plan(100), columns=64),
