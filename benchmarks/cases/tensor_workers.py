@@ -20,7 +20,7 @@ Tasks = Callable[[str, list[Tensor], dict[str, Tensor]], object]
 
 
 def tensor_workers() -> Iterator[str]:
-    """Give a row a width: milliseconds of a product and its gradients on one core, here and elsewhere."""
+    """Give one row per width: milliseconds of a product and its gradients on one core, here and elsewhere."""
     yield "| columns | here | by a worker | of it spent here | sent and received |"
     yield "|---|---|---|---|---|"
     before = torch.get_num_threads()

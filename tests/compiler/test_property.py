@@ -99,7 +99,7 @@ def message_of(
                 )
             elif op == "a map a head" and rows:
                 made = torch.einsum("ehf,hfo->eho", a.view(-1, 2, 2), maps).flatten(1)
-            elif op == "a matrix an edge" and rows:
+            elif op == "one matrix per edge" and rows:
                 made = torch.einsum("ei,eio->eo", a, (values[2] @ matrices).view(-1, WIDTH, WIDTH))
             elif op == "by relation" and rows:
                 made = torch.einsum("ef,efo->eo", a, table[kind])
@@ -121,7 +121,7 @@ def message_of(
 
 
 MAPS = (
-    *("linear", "joined", "a map a head", "a matrix an edge"),
+    *("linear", "joined", "a map a head", "one matrix per edge"),
     *("by relation", "by relation and head", "scores"),
 )
 

@@ -27,7 +27,7 @@ def matrices(graph: fx.Graph) -> None:
 
 
 def _product(node: fx.Node) -> fx.Node | None:
-    """Return the sum over an axis of a matrix an edge times a row, as a mixture."""
+    """Return the sum over an axis of one matrix per edge times a row, as a mixture."""
     found = contracted(node, (3,))
     if found is None:
         return None
