@@ -25,6 +25,7 @@ from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.strategies.buckets import partition_files as files
 from weft.strategies.buckets.orders import oracle
+from weft.strategies.buckets.run_tables import Tables
 from weft.tasks import link_targets
 from weft.tasks.among_all import AmongAll
 from weft.tasks.scores.complex import complex_product
@@ -196,6 +197,27 @@ def test_ranks_are_made_again_only_where_other_weights_came_back(
     values = [each["val"]["mrr"] for each in epochs_of(tmp_path / "run")]
     assert values[-1] < max(values)
     assert done.metrics["val"]["mrr"] == pytest.approx(max(values) if restore_best else values[-1])
+
+
+def test_ranks_among_all_read_one_partition_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rising ids every piece of candidates would read some rows of all partitions."""
+    asked: list[list[int]] = []
+    rows_of = Tables.rows_of
+
+    def noted(tables: Tables, ids: torch.Tensor) -> torch.Tensor:
+        asked.append(np.unique(tables.files.division.places(ids.numpy())[0]).tolist())
+        return rows_of(tables, ids)
+
+    monkeypatch.setattr(Tables, "rows_of", noted)
+    monkeypatch.setattr(Tables, "export", lambda *_: None)
+    monkeypatch.setattr(link_targets, "PIECE", 6 * 10)  # ten rows of the 17 or 18 of a partition
+    task = {**TASK, "target": TASK["target"][1:2], "evaluate": {"name": "all", "filtered": True}}
+    train(tmp_path / "run", task=task, epochs=1, partitions=4)
+    ends, *candidates = asked[: len(asked) // 2]
+    assert ends == [0, 1, 2, 3]
+    assert candidates == [[0], [1], [2], [3]], "persons alone, ten of each partition"
 
 
 RECIPE = """
