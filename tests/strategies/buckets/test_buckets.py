@@ -1,6 +1,7 @@
 """Learned rows in buckets as users train them: the same bits on any number of workers and any buffer."""
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from bucket_jobs import TASK, strategy_of, trained, typed_links
+from bucket_jobs import TASK, run_rounds, strategy_of, trained, typed_links
 from ranks import run_ranks
 from safetensors.torch import load_file
 
@@ -149,6 +150,24 @@ def test_a_run_that_stops_within_an_epoch_continues_bit_for_bit(tmp_path: Path) 
     assert [each["loss"] for each in epochs_of(tmp_path / "whole")] == [
         each["loss"] for each in epochs_of(tmp_path / "run")
     ]
+
+
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4]
+)
+def test_ranks_that_stop_within_an_epoch_are_continued_by_any_number_bit_for_bit(
+    tmp_path: Path, workers: int
+) -> None:
+    typed_links().save(tmp_path / "graph")
+    run_ranks(1, run_rounds, tmp_path / "graph", tmp_path / "whole")
+    run_ranks(2, run_rounds, tmp_path / "graph", tmp_path / "run", 13)
+    assert len(epochs_of(tmp_path / "run")) == 1, "stopped in the second epoch"
+    run_ranks(workers, functools.partial(run_rounds, resume=True), tmp_path / "graph", tmp_path / "run")
+    assert (rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")).all()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+    losses = [[each["loss"] for each in epochs_of(tmp_path / name)] for name in ("whole", "run")]
+    assert losses[0] == losses[1]
 
 
 def test_the_best_rows_are_put_back(tmp_path: Path) -> None:
