@@ -10,11 +10,12 @@ from weft.errors import DataNote, RecipeError
 from weft.machine import free_memory
 from weft.sizes import shown
 from weft.strategies.buckets.bucket_edges import PIECE
+from weft.strategies.buckets.chunks import Candidates
 from weft.strategies.buckets.division import Division
 
 _VERSIONS = 3
 """Of a partition that are on the disk at most: the last one, the checkpoint's and the best epoch's."""
-_EDGE, _SORTED, _FILED = 100, 160, 12
+_EDGE, _SORTED, FILED = 100, 160, 12
 """Bytes an edge of a bucket takes that is trained, one of a piece that is sorted, and one in files."""
 _DEGREES = 8
 """Bytes a node takes while edges are sorted: how often it is an end, each side."""
@@ -33,11 +34,30 @@ class Room:
 
     def told(self) -> str:
         """Return them in words."""
-        memory, disk = (
-            f"{shown(sum(held.values()))} ({', '.join(f'{name} {shown(held[name])}' for name in held)})"
-            for held in (self.memory, self.disk)
-        )
+        memory, disk = summed(self.memory), summed(self.disk)
         return f"memory {memory}; disk {disk}; an epoch reads and writes {shown(self.passes)} at most"
+
+
+def summed(held: Mapping[str, int]) -> str:
+    """Return bytes together, and by what takes them, in words."""
+    return f"{shown(sum(held.values()))} ({', '.join(f'{name} {shown(held[name])}' for name in held)})"
+
+
+def room_with(
+    division: Division,
+    width: int,
+    edges: int,
+    how: Candidates,
+    *,
+    order: str,
+    buffer: int,
+    batch: int,
+    chunk: int,
+) -> Room:
+    """Return what training takes by the options of the strategy."""
+    drawn = how.count if isinstance(how.count, int) else max(map(division.size, range(division.partitions)))
+    arriving, columns = 2 if order in ("random", "rounds") else 1, drawn + (chunk if how.others else 0)
+    return room_of(division, width, edges, buffer=buffer, arriving=arriving, batch=batch, columns=columns)
 
 
 def room_of(
@@ -73,7 +93,7 @@ def room_of(
     files = {"versions of rows": _VERSIONS * sum(sizes), "rows in the end": rows}
     swaps = count * (count - 1) // 2 if count > buffer else 0
     # Sorted pieces of edges are there beside the sorted edges, when no rows are.
-    return Room(memory, {**files, "edges": edges * _FILED}, swaps * largest)
+    return Room(memory, {**files, "edges": edges * FILED}, swaps * largest)
 
 
 def check_room(room: Room, folder: Path | None, *, first: bool) -> None:
