@@ -13,6 +13,7 @@ import weft.machine
 from weft.cli import planning
 from weft.cli.main import main
 from weft.plan.machine import keep_machine
+from weft.strategies.buckets.orders import oracle
 
 SMALL = [f"--set=data.{each}" for each in ("name=community", "nodes=200", "features=8", "degree=6")]
 SMALL += ["--set=model.hidden=8", "--set=strategy.name=halo", "--set=strategy.partitioner=range"]
@@ -162,3 +163,25 @@ def test_load_by_link_is_that_of_the_bytes_that_were_counted(
     assert "machine 1 in" in picture.read_text()
     assert main(["plan", *SMALL, "--workers", "1", "--only", "single", "--links", str(picture)]) == 2
     assert "--links: needs several workers" in capsys.readouterr().err
+
+
+ROWS = ["--set=strategy.name=buckets", "--set=task.name=link_prediction", "--set=task.width=16"]
+ROWS += ["--set=strategy.partitions=8", "--set=train.optimizer=adagrad"]
+
+
+def test_a_plan_of_buckets_counts_its_tables(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "machine_here", None)  # nothing is measured
+    assert main(["plan", *ROWS, "--nodes", "1000000", "--edges", "5000000", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["swaps"] == oracle(8, 2)
+    assert told["room"]["disk"] == {
+        "versions of rows": 3 * 1_000_000 * 17 * 4,
+        "rows in the end": 1_000_000 * 16 * 4,
+        "edges": 5_000_000 * 12,
+    }
+    assert main(["plan", *ROWS, "--set=data.name=community", "--set=data.nodes=60"]) == 0
+    assert "28 visits in the order 'buffered'" in capsys.readouterr().out
+    assert main(["plan", *ROWS, "--workers", "1:4"]) == 2
+    assert "--workers: is not of 'buckets'" in capsys.readouterr().err

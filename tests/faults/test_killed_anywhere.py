@@ -9,8 +9,18 @@ import pytest
 
 import weft
 
-SETTINGS = ["data.name=community", "data.nodes=60", "data.classes=4", "data.features=8", "model.hidden=4"]
-SETTINGS += ["strategy.name=sampled", "strategy.batch_size=16", "train.epochs=3", "train.checkpoint_every=2"]
+EVERY = ["data.name=community", "data.nodes=60", "data.classes=4", "data.features=8"]
+EVERY += ["train.epochs=3", "train.checkpoint_every=2"]
+SETTINGS = {
+    "sampled": ["model.hidden=4", "strategy.batch_size=16"],
+    "buckets": [
+        "train.optimizer=adagrad",
+        "task.name=link_prediction",
+        "task.score=distmult",
+        "task.width=4",
+        "strategy.partitions=3",
+    ],
+}
 # Forks share what was imported; the hook counts changes below a folder, and ends the process at one of them.
 _FORKED = """
 import json, os, signal, sys
@@ -42,7 +52,8 @@ for line in sys.stdin:
 class Forks:
     """Runs the command in forks of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, strategy: str) -> None:
+        self.settings = [*EVERY, f"strategy.name={strategy}", *SETTINGS[strategy]]
         self.process = subprocess.Popen(
             [sys.executable, "-c", _FORKED],
             stdin=subprocess.PIPE,
@@ -55,7 +66,7 @@ class Forks:
         """Return the exit code and what was told."""
         assert self.process.stdin is not None
         assert self.process.stderr is not None
-        given = ["train", f"--out={out}", *(f"--set={each}" for each in SETTINGS), *words]
+        given = ["train", f"--out={out}", *(f"--set={each}" for each in self.settings), *words]
         print(json.dumps([given, str(out), stop]), file=self.process.stdin, flush=True)
         told = ""
         while not (line := self.process.stderr.readline().strip()).lstrip("-").isdigit():
@@ -64,14 +75,19 @@ class Forks:
         return int(line), told
 
 
-def left(out: Path) -> tuple[list[float], bytes]:
+def left(out: Path) -> tuple[list[float], list[bytes]]:
     losses = [event["loss"] for event in weft.read_events(out) if event["event"] == "epoch"]
-    return losses, (out / "model.safetensors").read_bytes()
+    learned = [out / "model.safetensors", *(out / "embeddings").glob("*.npy")]
+    return losses, [path.read_bytes() for path in learned]
 
 
 @pytest.mark.slow
-def test_killed_at_every_change_of_its_folder_a_run_gives_the_same_bits(tmp_path: Path) -> None:
-    forks = Forks()
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("strategy", SETTINGS)
+def test_killed_at_every_change_of_its_folder_a_run_gives_the_same_bits(
+    tmp_path: Path, strategy: str
+) -> None:
+    forks = Forks(strategy)
     with forks.process:
         assert forks.train(tmp_path / "calm")[0] == 0
         wanted = left(tmp_path / "calm")

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from weft.errors import FormatError, GraphError
 from weft.graph import Graph
@@ -79,9 +80,59 @@ def test_odd_headers_of_known_links_are_one_line(tmp_path: Path, old: bytes, new
     assert "\n" not in str(caught.value)
 
 
-def test_more_links_than_numbers_are_refused() -> None:
+FREEBASE = 86_054_151, 14_824
+"""Nodes and relations of a graph with more links than 64 bits can number, of which it has a few."""
+
+
+def freebase(links: list[tuple[int, int, int]]) -> Known:
+    relation, src, dst = torch.tensor(links).T
+    return Known.between((relation * FREEBASE[0] + src).numpy(), dst.numpy(), *FREEBASE)
+
+
+def test_links_are_known_where_64_bits_cannot_number_all_that_may_be(tmp_path: Path) -> None:
+    last, most = FREEBASE[0] - 1, FREEBASE[1] - 1
+    links = [(most, last, last), (0, 0, 0), (most, last, 3), (7, last, 3), (7, 2, last), (7, 2, last)]
+    made = freebase(links)
+    made.save(tmp_path / "known.npy")
+    for known in (made, Known.map(tmp_path / "known.npy")):
+        assert (len(known), len(set(links))) == (5, 5)
+        others = [(most, 2, last), (6, last, 3), (most, last, 2), (0, 0, last)]
+        relation, src, dst = torch.tensor(links + others).T
+        assert known.hits(src, dst, relation).tolist() == [True] * 6 + [False] * 4
+        rows, nodes = known.partners(torch.tensor([last, 5, 2]), torch.tensor([most, 7, 7]))
+        assert list(zip(rows.tolist(), nodes.tolist())) == [(0, 3), (0, last), (2, last)]
+        rows, nodes = known.partners(torch.tensor([3, 3, 3]), torch.tensor([most, 7, 8]), side="src")
+        assert list(zip(rows.tolist(), nodes.tolist())) == [(0, last), (1, last)]
+
+
+def test_either_way_of_numbering_gives_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    ends, kinds = torch.randint(40, (2, 300), generator=random), torch.randint(5, (300,), generator=random)
+    graph = Graph.from_edges(ends, num_nodes=40, edge_type=kinds)
+    src, dst = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T
+    asked = torch.arange(40).repeat(5), torch.arange(5).repeat_interleave(40)
+
+    def answers() -> list[Tensor]:
+        known = Known.of(graph)
+        found = [known.hits(src, dst, torch.full_like(src, kind)) for kind in range(5)]
+        for side in ("dst", "src"):
+            found += known.partners(*asked, side=side)
+            found.append(known.crossed(asked[0], torch.tensor([3, 9, 3]), asked[1], side=side))
+        return found
+
+    expected = answers()
+    monkeypatch.setattr("weft.graph.known.counted", lambda num_nodes, num_relations: False)
+    assert Known.of(graph).heads is not None
+    for one, other in zip(answers(), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_more_links_than_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="more than 64 bits can number"):
-        Known(np.empty(0, np.int64), 2**31, 4)
+        Known(np.empty(0, np.int64), 2**61, 4, heads=np.empty(0, np.int64))
+    np.save(tmp_path / "known.npy", np.array([*FREEBASE, 9, 1, 2], np.int64))
+    with pytest.raises(FormatError, match="damaged, known links without their heads"):
+        Known.map(tmp_path / "known.npy")
 
 
 def test_no_links_are_known_of_a_graph_without_edges() -> None:

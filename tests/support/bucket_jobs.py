@@ -1,12 +1,14 @@
 """What ranks run in the tests of buckets."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import weft
 from weft.comm.group import Group
+from weft.config import make_recipe
 from weft.graph.graph import Graph
 from weft.layers.base import GraphInfo
 from weft.strategies.buckets.buckets import Buckets
@@ -14,7 +16,9 @@ from weft.strategies.buckets.visits import Visits
 from weft.strategies.local import LocalGraph
 from weft.tasks.base import put_head
 from weft.tasks.choose import TaskChoice
+from weft.train.trainer import Place
 from weft.train.workers.run_parts import whole_in_parts
+from weft.train.workers.worker import prepare, run_worker
 
 TASK = {
     "name": "link_prediction",
@@ -95,3 +99,34 @@ def freely_trained(group: Group, slow: int, seconds: float, epochs: int = 2) -> 
     strategy.layout.finish()
     strategy.close()
     return found
+
+
+def sections(graph: Path) -> dict[str, Any]:
+    """Return a recipe of rounds of buckets."""
+    return {
+        "data": {"path": str(graph)},
+        "task": TASK,
+        "strategy": {
+            "name": "buckets",
+            "partitions": 8,
+            "order": "rounds",
+            "batch": 40,
+            "chunk": 20,
+            "negatives": {"count": 8},
+        },
+        "train": {"optimizer": "adagrad", "lr": 0.1, "epochs": 2, "eval_every": 10},
+    }
+
+
+def run_rounds(group: Group, graph: Path, out: Path, stop: int = 0, *, resume: bool = False) -> None:
+    """Train a recipe as the ranks of a group, from where it was left; `stop`: leave after so many steps."""
+    made = make_recipe(sections(graph))
+    group.prepare(lambda: prepare(made, out, workers=group.size))
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return 0 < stop <= asked
+
+    run_worker(made, Place(out=out, resume=resume, stop=stopped), group)

@@ -2,7 +2,8 @@
 
 Bytes and messages are those that a run will count; seconds are by the rates of this machine, measured once
 (--measure) and kept. --cluster describes machines that are not here, with prices. A graph that one does not
-have yet is described by --nodes and --edges or --degree, --features and --classes.
+have yet is described by --nodes and --edges or --degree, --features and --classes. Of a recipe with
+strategy.name = "buckets" it says what the tables take of memory and of the disk, and the swaps of an epoch.
 
 examples:
   weft plan recipes/cora_gat.toml
@@ -25,6 +26,7 @@ from weft.config import read_recipe
 from weft.errors import InputError
 
 if TYPE_CHECKING:
+    from weft.config import Recipe
     from weft.plan.machine import Machine
     from weft.plan.planning import Plan
 
@@ -52,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure where asked to, plan, show."""
     from weft.events import dumps
+    from weft.plan.learned_rows import plan_rows, plans_rows
     from weft.plan.machine import cache_folder
 
     if options.learn is not None:
@@ -64,7 +67,15 @@ def run(options: argparse.Namespace) -> int:
         else:
             say_table("machine", [[name, str(value)] for name, value in found.measured.items()])
         return 0
-    plan = _planned(options)
+    recipe = read_recipe(options.recipe, overrides=options.settings)
+    if plans_rows(recipe):
+        for name in ("workers", "memory", "cluster", "only", "epochs", "picture", "links"):
+            if getattr(options, name) is not None:
+                raise InputError(f"--{name}: is not of 'buckets', whose plan is of one process; leave it out")
+        foreseen = plan_rows(recipe, graph_size(options))
+        print(dumps(foreseen.to_dict()) if options.json else "\n".join(foreseen.told()))
+        return 0
+    plan = _planned(options, recipe)
     if options.picture:
         from weft.plan.picture import draw
 
@@ -114,11 +125,11 @@ def _asks_for_plan(options: argparse.Namespace) -> bool:
     return bool(options.recipe or options.settings or options.nodes)
 
 
-def _planned(options: argparse.Namespace) -> "Plan":
+def _planned(options: argparse.Namespace, recipe: "Recipe") -> "Plan":
     from weft.plan import plan
 
     return plan(
-        read_recipe(options.recipe, overrides=options.settings),
+        recipe,
         workers=numbers(options.workers),
         memory=options.memory,
         cluster=options.cluster,

@@ -19,6 +19,8 @@ from weft.reading.arrays import read_npy
 
 Ints = NDArray[np.int64]
 Side = Literal["dst", "src"]
+MOST = 1 << 63
+"""Numbers that 64 bits have for links."""
 
 
 class Known:
@@ -29,14 +31,22 @@ class Known:
     [True, False]
     """
 
-    def __init__(self, keys: Ints, num_nodes: int, num_relations: int = 1) -> None:
-        """Hold rising keys (relation · N + source) · N + target."""
-        if num_relations * num_nodes**2 >= 2**63:
+    def __init__(
+        self, keys: Ints, num_nodes: int, num_relations: int = 1, *, heads: Ints | None = None
+    ) -> None:
+        """Hold rising keys (relation · N + source) · N + target.
+
+        Where these are more than 64 bits can number, `heads` are the different relation · N + source, rising,
+        and keys are place of the head · N + target: there are no more heads than links.
+        """
+        if max(num_relations, len(keys)) * num_nodes >= MOST:
             raise GraphError(
                 f"links of {num_nodes:,} nodes in {num_relations:,} relations are more than 64 bits can "
                 "number; leave relations out"
             )
-        self.keys, self.num_nodes, self.num_relations = keys, num_nodes, num_relations
+        if (heads is None) != counted(num_nodes, num_relations):
+            raise GraphError("known links: `heads` are of links that 64 bits cannot number, and of no others")
+        self.keys, self.num_nodes, self.num_relations, self.heads = keys, num_nodes, num_relations, heads
 
     @classmethod
     def of(
@@ -46,31 +56,41 @@ class Known:
 
         With `undirected` pairs are known both ways, by default those of relations that have every edge so.
         """
-        made = cls(np.empty(0, np.int64), graph.num_nodes, graph.num_relations if relations else 1)
+        kinds = graph.num_relations if relations else 1
         both = (
             mirrored(graph, within=True)
             if undirected is None
             else torch.full((graph.num_relations,), undirected)
         )
-        keys = [made._keys(*edge_ends(graph))]
+        links = [edge_ends(graph)]
         for some in pairs:
             kind = torch.zeros_like(some.src) if some.relation is None else some.relation
             turned = both[kind]
-            keys.append(made._keys(some.src, some.dst, kind))
-            keys.append(made._keys(some.dst[turned], some.src[turned], kind[turned]))
-        return cls(np.unique(np.concatenate(keys)), made.num_nodes, made.num_relations)
+            links += [(some.src, some.dst, kind), (some.dst[turned], some.src[turned], kind[turned])]
+        heads = [_heads(src, kind, graph.num_nodes, kinds) for src, _, kind in links]
+        others = np.concatenate([dst.numpy() for _, dst, _ in links])
+        return cls.between(np.concatenate(heads), others, graph.num_nodes, kinds)
+
+    @classmethod
+    def between(cls, heads: Ints, others: Ints, num_nodes: int, num_relations: int = 1) -> "Known":
+        """Return links of heads, relation · N + source, and targets, in any order and perhaps twice."""
+        if counted(num_nodes, num_relations):
+            return cls(np.unique(heads * num_nodes + others), num_nodes, num_relations)
+        found, place = np.unique(heads, return_inverse=True)
+        return cls(np.unique(place * num_nodes + others), num_nodes, num_relations, heads=found)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a `.npy` file: numbers of nodes and relations, then the keys."""
+        """Write a `.npy` file: numbers of nodes and relations, of heads and these if there are, the keys."""
         Path(path).write_bytes(self.to_bytes())
 
     def to_bytes(self) -> bytes:
         """Return what `save` writes."""
         head, file = np.array([self.num_nodes, self.num_relations], np.int64), io.BytesIO()
-        np.save(file, np.concatenate([head, self.keys]), allow_pickle=False)
+        heads = [] if self.heads is None else [np.array([len(self.heads)], np.int64), self.heads]
+        np.save(file, np.concatenate([head, *heads, self.keys]), allow_pickle=False)
         return file.getvalue()
 
     @classmethod
@@ -79,15 +99,22 @@ class Known:
         held = read_npy(Path(path))
         if held.dtype != np.int64 or held.ndim != 1 or len(held) < 2 or held[0] < 1 or held[1] < 1:
             raise FormatError(f"{path}: no file of known links, it holds {held.dtype} {held.shape}")
-        return cls(held[2:], int(held[0]), int(held[1]))
+        sizes = int(held[0]), int(held[1])
+        if counted(*sizes):
+            return cls(held[2:], *sizes)
+        if len(held) < 3 or not 0 <= held[2] <= len(held) - 3:
+            raise FormatError(f"{path}: damaged, known links without their heads")
+        first = 3 + int(held[2])
+        return cls(held[first:], *sizes, heads=held[3:first])
 
     def hits(self, src: Tensor, dst: Tensor, relation: Tensor | None = None) -> Tensor:
         """Return whether links are known, bool; sources, targets and relations are broadcast."""
-        wanted = self._keys(src, dst, relation)
+        places = self._places(self.heads, self._heads(src, relation))
+        wanted = np.asarray(places * self.num_nodes + dst.numpy())
         if not len(self.keys):
             return torch.zeros(wanted.shape, dtype=torch.bool)
         place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return torch.from_numpy(self.keys[place] == wanted)
+        return torch.from_numpy(np.asarray(self.keys[place] == wanted))
 
     def crossed(
         self, ends: Tensor, others: Tensor, relation: Tensor | None = None, *, side: Side = "dst"
@@ -130,27 +157,50 @@ class Known:
         return place, self._sorted(side, torch.device(device))[at] % self.num_nodes
 
     def _sorted(self, side: Side, device: torch.device) -> Tensor:
-        return torch.from_numpy(self.keys if side == "dst" else self._turned).to(device)
+        return torch.from_numpy(self.keys if side == "dst" else self._turned.keys).to(device)
 
     def _ranges(
         self, ends: Tensor, relation: Tensor | None, side: Side, device: torch.device
     ) -> tuple[Tensor, Tensor]:
         """Return where the links of nodes begin and end among those of a side."""
-        keys = self._sorted(side, device)
-        first = torch.from_numpy(self._keys(ends, torch.zeros_like(ends), relation)).to(device)
+        keys, heads = self._sorted(side, device), self.heads if side == "dst" else self._turned.heads
+        places = torch.from_numpy(self._places(heads, self._heads(ends, relation))).to(device)
+        first = places * self.num_nodes
         return torch.searchsorted(keys, first), torch.searchsorted(keys, first + self.num_nodes)
 
-    def _keys(self, src: Tensor, dst: Tensor, relation: Tensor | None) -> Ints:
+    def _heads(self, ends: Tensor, relation: Tensor | None) -> Ints:
         if relation is None and self.num_relations > 1:
             raise GraphError(
                 f"links are known by {self.num_relations:,} relations: tell the relation of each"
             )
-        kind = 0 if relation is None or self.num_relations == 1 else relation
-        return np.asarray(((kind * self.num_nodes + src.long()) * self.num_nodes + dst).numpy())
+        return _heads(ends, relation, self.num_nodes, self.num_relations)
+
+    @staticmethod
+    def _places(heads: Ints | None, wanted: Ints) -> Ints:
+        """Return the number that keys have of each head: itself, or its place.
+
+        Where there is none it is -1, whose keys would be negative: none is found.
+        """
+        if heads is None:
+            return wanted
+        if not len(heads):
+            return np.full_like(wanted, -1)
+        place = np.minimum(np.searchsorted(heads, wanted), len(heads) - 1)
+        return np.where(heads[place] == wanted, place, -1)
 
     @cached_property
-    def _turned(self) -> Ints:
-        """The keys with source and target exchanged."""
-        rest, dst = np.divmod(self.keys, self.num_nodes)
-        kind, src = np.divmod(rest, self.num_nodes)
-        return np.sort((kind * self.num_nodes + dst) * self.num_nodes + src)
+    def _turned(self) -> "Known":
+        """The same links with source and target exchanged."""
+        place, dst = np.divmod(self.keys, self.num_nodes)
+        kind, src = np.divmod(place if self.heads is None else self.heads[place], self.num_nodes)
+        return Known.between(kind * self.num_nodes + dst, src, self.num_nodes, self.num_relations)
+
+
+def counted(num_nodes: int, num_relations: int) -> bool:
+    """Return whether 64 bits can number every link that there may be."""
+    return num_relations * num_nodes**2 < MOST
+
+
+def _heads(ends: Tensor, relation: Tensor | None, num_nodes: int, num_relations: int) -> Ints:
+    kind = 0 if relation is None or num_relations == 1 else relation
+    return np.asarray((kind * num_nodes + ends.long()).numpy())

@@ -33,6 +33,8 @@ class StrategyCost:
 
     untried: ClassVar[str | None] = None
     """Why a plan never tries it, where it does not."""
+    foretold: ClassVar[bool] = False
+    """Whether what a run takes is counted from sizes alone, and nothing is rehearsed."""
     overlaps: ClassVar[tuple[str, ...]] = ("gradient",)
     """Purposes of traffic that travels while the rank works."""
     turns: ClassVar[bool] = False

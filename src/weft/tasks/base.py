@@ -68,10 +68,13 @@ class Targets(ABC):
         Every worker calls it, also one without a target.
         """
 
-    def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:
+    def pieces(
+        self, model: nn.Module, h: Tensor, rows: Rows, together: Iterable[Tensor] | None = None
+    ) -> Pieces:
         """Give outputs and what they are compared with for an evaluation, some targets after the other.
 
-        What other workers hold is asked for before the first piece is given.
+        What other workers hold is asked for before the first piece is given. `together` are all nodes by
+        where their rows lie, rising in each: whoever reads all rows reads them so.
         """
         outputs = self.outputs(model, h, rows, EVALUATION)
         return [(outputs, self.y)]

@@ -187,10 +187,12 @@ class LinkPrediction(PairTask):
         with _named(f"task.{where}"):
             return self.how(epoch).draw(pairs, when, among=self.among, known=known, step=step, batch=batch)
 
-    def candidates(self) -> Tensor:
-        """Return all nodes that an end of a pair may be, rising."""
+    def candidates(self, nodes: Tensor | None = None) -> Tensor:
+        """Return all nodes that an end of a pair may be, or those of some, rising as these."""
         among = self.among
         kinds = sorted({kind for side in among.kinds.values() for kind in side})
+        if nodes is not None:
+            return nodes[torch.isin(torch.from_numpy(among.kind(nodes)), torch.tensor(kinds))]
         return torch.cat([torch.arange(among.offsets[kind], among.offsets[kind + 1]) for kind in kinds])
 
     def step_negatives(self) -> Draws:

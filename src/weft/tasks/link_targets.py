@@ -1,6 +1,6 @@
 """Own pairs of link prediction, and what an evaluation finds of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,20 +50,22 @@ class LinkTargets(Targets):
             self.y = self.y if penalty is None else penalty
         return outputs
 
-    def pieces(self, model: nn.Module, h: Tensor, rows: Rows) -> Pieces:
+    def pieces(
+        self, model: nn.Module, h: Tensor, rows: Rows, together: Iterable[Tensor] | None = None
+    ) -> Pieces:
         """Give the scores of an evaluation: among all nodes those of some pairs after the other.
 
         Together they would be a number for every pair and node.
         """
         if self.task.evaluated.filtered:
-            self._ranks = self._ranked(model, h, rows)
+            self._ranks = self._ranked(model, h, rows, together)
             return [(self._ranks, self.y)]
         if self.task.evaluated.name != "all":
             return super().pieces(model, h, rows)
         ids = self.task.candidates()
         return self._among_all(model, rows(h, ids), ids)
 
-    def _ranked(self, model: nn.Module, h: Tensor, rows: Rows) -> Ranks:
+    def _ranked(self, model: nn.Module, h: Tensor, rows: Rows, together: Iterable[Tensor] | None) -> Ranks:
         """Return filtered ranks; the rows of all candidates come a piece at a time, on every worker."""
         ends = torch.cat([self.pairs.src, self.pairs.dst])
         ids, places = torch.unique(ends, return_inverse=True)
@@ -78,8 +80,9 @@ class LinkTargets(Targets):
             known=self.task.known["all"],
             among=self.task.among,
         )
-        for some in torch.split(self.task.candidates(), max(1, PIECE // end_rows.shape[1])):
-            ranking.add(some, rows(h, some))
+        for nodes in [None] if together is None else together:
+            for some in torch.split(self.task.candidates(nodes), max(1, PIECE // end_rows.shape[1])):
+                ranking.add(some, rows(h, some))
         return ranking.ranks()
 
     def details(self, total: Total) -> dict[str, Any]:

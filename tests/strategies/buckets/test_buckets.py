@@ -1,6 +1,7 @@
 """Learned rows in buckets as users train them: the same bits on any number of workers and any buffer."""
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from bucket_jobs import TASK, strategy_of, trained, typed_links
+from bucket_jobs import TASK, run_rounds, strategy_of, trained, typed_links
 from ranks import run_ranks
 from safetensors.torch import load_file
 
@@ -25,6 +26,7 @@ from weft.config import make_recipe
 from weft.errors import InputError, RecipeError, TrainingError
 from weft.strategies.buckets import partition_files as files
 from weft.strategies.buckets.orders import oracle
+from weft.strategies.buckets.run_tables import Tables
 from weft.tasks import link_targets
 from weft.tasks.among_all import AmongAll
 from weft.tasks.scores.complex import complex_product
@@ -150,6 +152,24 @@ def test_a_run_that_stops_within_an_epoch_continues_bit_for_bit(tmp_path: Path) 
     ]
 
 
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 4]
+)
+def test_ranks_that_stop_within_an_epoch_are_continued_by_any_number_bit_for_bit(
+    tmp_path: Path, workers: int
+) -> None:
+    typed_links().save(tmp_path / "graph")
+    run_ranks(1, run_rounds, tmp_path / "graph", tmp_path / "whole")
+    run_ranks(2, run_rounds, tmp_path / "graph", tmp_path / "run", 13)
+    assert len(epochs_of(tmp_path / "run")) == 1, "stopped in the second epoch"
+    run_ranks(workers, functools.partial(run_rounds, resume=True), tmp_path / "graph", tmp_path / "run")
+    assert (rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")).all()
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+    losses = [[each["loss"] for each in epochs_of(tmp_path / name)] for name in ("whole", "run")]
+    assert losses[0] == losses[1]
+
+
 def test_the_best_rows_are_put_back(tmp_path: Path) -> None:
     """Too large steps spoil the rows in later epochs: those of the best one are returned."""
     done = weft.train(
@@ -196,6 +216,27 @@ def test_ranks_are_made_again_only_where_other_weights_came_back(
     values = [each["val"]["mrr"] for each in epochs_of(tmp_path / "run")]
     assert values[-1] < max(values)
     assert done.metrics["val"]["mrr"] == pytest.approx(max(values) if restore_best else values[-1])
+
+
+def test_ranks_among_all_read_one_partition_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By rising ids every piece of candidates would read some rows of all partitions."""
+    asked: list[list[int]] = []
+    rows_of = Tables.rows_of
+
+    def noted(tables: Tables, ids: torch.Tensor) -> torch.Tensor:
+        asked.append(np.unique(tables.files.division.places(ids.numpy())[0]).tolist())
+        return rows_of(tables, ids)
+
+    monkeypatch.setattr(Tables, "rows_of", noted)
+    monkeypatch.setattr(Tables, "export", lambda *_: None)
+    monkeypatch.setattr(link_targets, "PIECE", 6 * 10)  # ten rows of the 17 or 18 of a partition
+    task = {**TASK, "target": TASK["target"][1:2], "evaluate": {"name": "all", "filtered": True}}
+    train(tmp_path / "run", task=task, epochs=1, partitions=4)
+    ends, *candidates = asked[: len(asked) // 2]
+    assert ends == [0, 1, 2, 3]
+    assert candidates == [[0], [1], [2], [3]], "persons alone, ten of each partition"
 
 
 RECIPE = """

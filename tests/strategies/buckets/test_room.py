@@ -27,7 +27,11 @@ def test_tables_of_freebase_are_counted_by_hand() -> None:
     assert sum(room.disk.values()) == 3 * table + 86_054_151 * 400 + 338_586_276 * 12
     largest = -(-86_054_151 // 16) * 404
     assert room.passes == 120 * largest
-    assert room.memory == {"sorting edges": 338_586_276 * 120}, "more than six partitions take"
+    steps = 50_000 * (2 * 2_000 + 16 * 100) * 4
+    in_buckets = 2 * 338_586_276 // 256 * 100
+    assert room.memory == {"partitions": 6 * largest, "a step": steps, "edges of a bucket": in_buckets}
+    narrow = room_of(Division(["entity"], [0, 1000], 4), 1, 2**23, buffer=2, arriving=1, batch=1, columns=1)
+    assert narrow.memory["sorting edges"] == 2**20 * 160 + 8 * 1000, "a piece of them at once"
     whole = freebase(partitions=1)
     assert whole.memory["partitions"] == table
     assert whole.passes == 0

@@ -14,7 +14,7 @@ from weft.strategies.buckets.division import Division, check_partitions
 from weft.strategies.buckets.free_visits import FreeVisits
 from weft.strategies.buckets.node_tables import NodeTables, PartitionedRows
 from weft.strategies.buckets.orders import OrderName
-from weft.strategies.buckets.room import check_room, room_of
+from weft.strategies.buckets.room import check_room, room_with
 from weft.strategies.buckets.visits import Relations, Visits
 from weft.strategies.strategy_cost import StrategyCost, costs
 from weft.tasks.base import Task
@@ -85,18 +85,8 @@ class Buckets(Strategy):
             raise RecipeError(
                 f"strategy.negatives.weighted: is that of a softmax; the loss is {task.loss.name!r}"
             )
-        drawn = (
-            how.count if isinstance(how.count, int) else max(map(division.size, range(division.partitions)))
-        )
-        room = room_of(
-            division,
-            width,
-            len(task.pairs["train"]),
-            buffer=buffer,
-            arriving=2 if order in ("random", "rounds") else 1,
-            batch=batch,
-            columns=drawn + (chunk if how.others else 0),
-        )
+        shape = {"buffer": buffer, "batch": batch, "chunk": chunk}
+        room = room_with(division, width, len(task.pairs["train"]), how, order=order, **shape)
         if self.group.rank == 0:
             check_room(room, run, first=run is None or not (run / "tables").exists())
         kind = FreeVisits if asynchronous else Visits
@@ -200,4 +190,5 @@ def _check_workers(
 class BucketsCost(StrategyCost):
     """There is no model of layers to compare with others."""
 
+    foretold: ClassVar[bool] = True
     untried: ClassVar[str] = "it learns a row for each node and has no layers: another model than this one"

@@ -1,11 +1,12 @@
 """Who has the rows of nodes: tables in files, of which some partitions are in memory."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -149,6 +150,11 @@ class NodeTables(Layout):
     def rows_of(self, h: Tensor, ids: Tensor) -> Tensor:
         """Return the rows of any nodes, where the model is."""
         return self.tables.rows_of(ids).to(self.shared.device)
+
+    def together(self) -> Iterator[Tensor]:
+        """Give the nodes of each partition, rising."""
+        for partition in range(self.division.partitions):
+            yield torch.from_numpy(np.sort(self.division.ids(partition)))
 
     def state(self) -> dict[str, Tensor]:
         """Return the versions of partitions, which files hold."""

@@ -9,12 +9,16 @@ from pathlib import Path
 from weft.errors import DataNote, RecipeError
 from weft.machine import free_memory
 from weft.sizes import shown
+from weft.strategies.buckets.bucket_edges import PIECE
+from weft.strategies.buckets.chunks import Candidates
 from weft.strategies.buckets.division import Division
 
 _VERSIONS = 3
 """Of a partition that are on the disk at most: the last one, the checkpoint's and the best epoch's."""
-_EDGE, _SORTED, _FILED = 100, 120, 12
-"""Bytes an edge of a bucket takes that is trained, an edge while all are sorted, and one in files."""
+_EDGE, _SORTED, FILED = 100, 160, 12
+"""Bytes an edge of a bucket takes that is trained, one of a piece that is sorted, and one in files."""
+_DEGREES = 8
+"""Bytes a node takes while edges are sorted: how often it is an end, each side."""
 _STEP = 16
 """Rows of ends, queries, keys and gradients that a step holds for each of its edges."""
 
@@ -30,11 +34,30 @@ class Room:
 
     def told(self) -> str:
         """Return them in words."""
-        memory, disk = (
-            f"{shown(sum(held.values()))} ({', '.join(f'{name} {shown(held[name])}' for name in held)})"
-            for held in (self.memory, self.disk)
-        )
+        memory, disk = summed(self.memory), summed(self.disk)
         return f"memory {memory}; disk {disk}; an epoch reads and writes {shown(self.passes)} at most"
+
+
+def summed(held: Mapping[str, int]) -> str:
+    """Return bytes together, and by what takes them, in words."""
+    return f"{shown(sum(held.values()))} ({', '.join(f'{name} {shown(held[name])}' for name in held)})"
+
+
+def room_with(
+    division: Division,
+    width: int,
+    edges: int,
+    how: Candidates,
+    *,
+    order: str,
+    buffer: int,
+    batch: int,
+    chunk: int,
+) -> Room:
+    """Return what training takes by the options of the strategy."""
+    drawn = how.count if isinstance(how.count, int) else max(map(division.size, range(division.partitions)))
+    arriving, columns = 2 if order in ("random", "rounds") else 1, drawn + (chunk if how.others else 0)
+    return room_of(division, width, edges, buffer=buffer, arriving=arriving, batch=batch, columns=columns)
 
 
 def room_of(
@@ -58,17 +81,19 @@ def room_of(
     held = min(buffer, count) + (2 * min(arriving, count - buffer) if count > buffer else 0)
     common = sizes[-1] if division.common is not None else 0
     steps = batch * (2 * columns + _STEP * width) * itemsize
-    # All edges are sorted before partitions are read; in a bucket there are about as many as in any other.
+    # Edges are sorted before partitions are read; in a bucket there are about as many as in any other.
+    sorting = min(edges, PIECE) * _SORTED + sum(sizes) // row * _DEGREES
     trained = held * largest + common + steps + 2 * edges // count**2 * _EDGE
     memory = {"partitions": held * largest + common, "a step": steps}
-    if edges * _SORTED > trained:
-        memory = {"sorting edges": edges * _SORTED}
+    if sorting > trained:
+        memory = {"sorting edges": sorting}
     else:
         memory["edges of a bucket"] = trained - sum(memory.values())
     rows = sum(sizes) // row * width * itemsize
     files = {"versions of rows": _VERSIONS * sum(sizes), "rows in the end": rows}
     swaps = count * (count - 1) // 2 if count > buffer else 0
-    return Room(memory, {**files, "edges": edges * _FILED}, swaps * largest)
+    # Sorted pieces of edges are there beside the sorted edges, when no rows are.
+    return Room(memory, {**files, "edges": edges * FILED}, swaps * largest)
 
 
 def check_room(room: Room, folder: Path | None, *, first: bool) -> None:

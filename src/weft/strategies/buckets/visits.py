@@ -190,7 +190,8 @@ class Visits(Batching):
     def outputs(self, model: nn.Module) -> tuple[dict[str, Pieces], Beside]:
         """Return the scores of the own pairs of each split, from the rows of their ends."""
         h, rows_of = torch.empty(0, device=self.shared.device), self.layout.rows_of
-        return {split: held.pieces(model, h, rows_of) for split, held in self.shared.scored.items()}, {}
+        scored = self.shared.scored.items()
+        return {split: held.pieces(model, h, rows_of, self.layout.together()) for split, held in scored}, {}
 
     def node_outputs(self, model: nn.Module) -> Tensor:
         """Return the rows of all nodes of the target type."""
