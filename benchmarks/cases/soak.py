@@ -33,6 +33,8 @@ KILLS = max(2, min(8, round(MINUTES / 5)))
 EARLY = 0.3
 """How often a run may be killed while it starts; else it trains some epochs before."""
 PATIENCE = 1800.0
+STALL = "300"
+"""Seconds of silence that runs bear: what is killed is seen by its end, and others may have the machine."""
 LEAVING = 30.0
 """Seconds that processes have to notice that their launcher was killed."""
 ENDS = {0, 3, 130, -signal.SIGKILL, -signal.SIGTERM}
@@ -252,7 +254,7 @@ def _training(kind: Kind, folder: Path, out: Path, epochs: int) -> Iterator["sub
 
 def _weft(folder: Path, *words: str) -> "subprocess.Popen[str]":
     """Start the command, with a folder of its own for what is temporary."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp"), "WEFT_STALL": STALL}
     told: Any = open(folder / "told.txt", "a", encoding="utf-8")  # noqa: SIM115
     with told:
         return subprocess.Popen(
