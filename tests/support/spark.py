@@ -29,9 +29,9 @@ SETTINGS = {
 
 
 def spark_session(folder: Path) -> Iterator[None]:
-    """Hold a session on two cores, which engines of the same process use."""
+    """Hold a session on two cores that starts a failed task once more, which engines of the process use."""
     skip_without_spark()
     from weft.pipeline.engines.spark import Spark
 
-    with Spark(folder, master="local[2]", memory="1GB", settings=SETTINGS):
+    with Spark(folder, master="local[2,2]", memory="1GB", settings=SETTINGS):
         yield
