@@ -254,7 +254,13 @@ def _training(kind: Kind, folder: Path, out: Path, epochs: int) -> Iterator["sub
 
 def _weft(folder: Path, *words: str) -> "subprocess.Popen[str]":
     """Start the command, with a folder of its own for what is temporary."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp"), "WEFT_STALL": STALL}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),  # which torch makes as it is imported
+        "WEFT_STALL": STALL,
+    }
     told: Any = open(folder / "told.txt", "a", encoding="utf-8")  # noqa: SIM115
     with told:
         return subprocess.Popen(
