@@ -262,6 +262,26 @@ def test_what_a_killed_writer_left_of_a_folder_named_old_is_not_put_in_its_place
         format.read_directory(tmp_path / "graph.old")
 
 
+def test_files_are_whole_when_they_are_asked_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, int] = {}
+
+    def asked(handle: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{handle}")).name
+        sizes[name] = os.fstat(handle).st_size
+
+    monkeypatch.setattr(os, "fsync", asked)
+    file = format.ArrayFile(tmp_path / "rows.npy", np.int32, (3,))
+    file.append(np.arange(3))
+    file.close()
+    format.write_directory(tmp_path / "g", {"a": np.zeros(5)}, {}, files={"more": b"12345"})
+    format.atomic_write(tmp_path / "one", b"x" * 10)
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) == 5
+    assert {path.stat().st_size for path in written} <= set(sizes.values())
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
     """A disk of 256 KiB, where the tests may mount one."""

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,21 @@ PAUSE = 1.0
 """Seconds between two looks at the processes of a run."""
 SHARE = 0.6
 """Of a kind's time, what the kills have; the undisturbed run then takes less for as many epochs."""
-KILLS = 2
-"""At least so many, however long starts take, while the run goes on: without any, nothing is shown."""
+KILLS = max(2, min(8, round(MINUTES / 5)))
+"""At least so many of each kind, however long starts take: without any, nothing is shown."""
 EARLY = 0.3
 """How often a run may be killed while it starts; else it trains some epochs before."""
 PATIENCE = 1800.0
+STALL = "300"
+"""Seconds of silence that runs bear: what is killed is seen by its end, and others may have the machine."""
 LEAVING = 30.0
 """Seconds that processes have to notice that their launcher was killed."""
 ENDS = {0, 3, 130, -signal.SIGKILL, -signal.SIGTERM}
 """How a run that is killed may end: SIGTERM by itself before Python answers to it."""
-GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2", "train.eval_every=50")
+RARELY = ("train.eval_every=50", "train.checkpoint_every=50")
+GRAPH = ("model.name=gat", "model.hidden=8", "model.heads=2")
+BATCHES = ("strategy.batch_size=4", "train.eval_every=5", "train.checkpoint_every=5")
+"""Small ones, of which an epoch has 60 steps: an hour is to have many."""
 UNITS = {
     "memory": "MiB",
     "descriptors": "open files",
@@ -57,20 +63,23 @@ class Kind:
 
 
 KINDS = (
-    Kind("halo", "2", (*GRAPH, "strategy.name=halo", "model.dropout=0.5")),
-    Kind("sampled", "2", (*GRAPH, "strategy.name=sampled", "strategy.batch_size=64")),
+    Kind("halo", "2", (*GRAPH, *RARELY, "strategy.name=halo", "model.dropout=0.5")),
+    Kind(
+        "sampled",
+        "2",
+        (*GRAPH, *BATCHES, "strategy.name=sampled", "strategy.fanout=[3,3]"),
+    ),
     Kind(
         "records",
         "2",
         (
+            *BATCHES,
             "strategy.name=records",
-            "strategy.batch_size=64",
             "model.name=sage",
             "model.hidden=8",
-            "train.eval_every=50",
         ),
     ),
-    Kind("elastic", "1:3", (*GRAPH, "strategy.name=halo", "strategy.parts=3"), elastic=True),
+    Kind("elastic", "1:3", (*GRAPH, *RARELY, "strategy.name=halo", "strategy.parts=3"), elastic=True),
 )
 
 
@@ -84,10 +93,16 @@ class Seen:
     def growth(self, name: str) -> float:
         """Return by how much the last fifth of a run holds more than the second: the first fills caches."""
         values = self.amounts[name]
-        fifth = max(1, len(values) // 5)
         if len(values) < 5:
             return 0.0
-        return statistics.median(values[-fifth:]) - statistics.median(values[fifth : 2 * fifth])
+        fifths = self.fifths(name)
+        return fifths[-1] - fifths[1]
+
+    def fifths(self, name: str) -> list[float]:
+        """Return the median of each fifth of a run: a leak is a line, a cache that fills a step."""
+        values = self.amounts[name] or [0.0]
+        ends = [round(each * len(values) / 5) for each in range(6)]
+        return [statistics.median(values[a : max(b, a + 1)] or values) for a, b in pairwise(ends)]
 
 
 def rows() -> Iterator[str]:
@@ -96,9 +111,9 @@ def rows() -> Iterator[str]:
     yield (
         "| kind | epochs | steps | killed or changed | bits | "
         + " | ".join(f"{name}, {UNITS[name]}: median, growth" for name in UNITS)
-        + " | left behind |"
+        + " | memory of each fifth | left behind |"
     )
-    yield "|---" * (6 + len(UNITS)) + "|"
+    yield "|---" * (7 + len(UNITS)) + "|"
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {name: {} for name in UNITS}
     total = 0
     with tempfile.TemporaryDirectory(prefix="weft-soak-") as made:
@@ -112,7 +127,7 @@ def rows() -> Iterator[str]:
                 traceback.print_exc()
                 yield (
                     f"| {kind.name} | **broke: {type(error).__name__}: {str(error).splitlines()[0]}** |"
-                    + " |" * (4 + len(UNITS))
+                    + " |" * (5 + len(UNITS))
                 )
                 continue
             total += steps
@@ -152,17 +167,19 @@ def _soaked(kind: Kind, folder: Path, seconds: float) -> tuple[str, Seen, int]:
     ]
     told = "the same" if same else "**differ**"
     names = ", ".join(sorted(left)) or "nothing"
-    cells = [kind.name, f"{epochs:,}", f"{steps:,}", f"{kills}", told, *amounts, names]
+    fifths = ", ".join(f"{each:,.1f}" for each in seen.fifths("memory"))
+    cells = [kind.name, f"{epochs:,}", f"{steps:,}", f"{kills}", told, *amounts, fifths, names]
     return f"| {' | '.join(cells)} |", seen, 2 * steps
 
 
 def _disturbed(kind: Kind, folder: Path, out: Path, until: float) -> int:
     """Train until a moment, killed at random ones before; return how often."""
     draw, kills = random.Random(kind.name), 0
+    longest = max(30.0, (until - time.monotonic()) / KILLS)
     while kills < KILLS or time.monotonic() < until:
         before, early = len(_losses(out)), draw.random() < EARLY
         with _training(kind, folder, out, 10**7) as run:
-            while _sleeps(run, draw.uniform(2, 30)):
+            while _sleeps(run, draw.uniform(2, longest)):
                 began = len(_losses(out)) != before  # it has cut off what came after its checkpoint
                 if began and kind.elastic and draw.random() < 0.8:
                     kills += _come_and_go(run, folder, out, draw)
@@ -223,7 +240,7 @@ def _come_and_go(run: "subprocess.Popen[str]", folder: Path, out: Path, draw: ra
 @contextmanager
 def _training(kind: Kind, folder: Path, out: Path, epochs: int) -> Iterator["subprocess.Popen[str]"]:
     data = folder / ("records" if kind.name == "records" else "graph")
-    settings = [f"data.path={data}", f"train.epochs={epochs}", "train.checkpoint_every=50", *kind.settings]
+    settings = [f"data.path={data}", f"train.epochs={epochs}", *kind.settings]
     resume = ["--resume"] if (out / "run.json").exists() else []
     words = [f"--workers={kind.workers}", f"--out={out}", *(f"--set={each}" for each in settings), *resume]
     run = _weft(folder, "train", *words)
@@ -237,7 +254,13 @@ def _training(kind: Kind, folder: Path, out: Path, epochs: int) -> Iterator["sub
 
 def _weft(folder: Path, *words: str) -> "subprocess.Popen[str]":
     """Start the command, with a folder of its own for what is temporary."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "tmp")}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(folder / "tmp"),
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),  # which torch makes as it is imported
+        "WEFT_STALL": STALL,
+    }
     told: Any = open(folder / "told.txt", "a", encoding="utf-8")  # noqa: SIM115
     with told:
         return subprocess.Popen(

@@ -62,7 +62,12 @@ def test_a_ranks_own_word_comes_before_what_others_saw() -> None:
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(-signal.SIGKILL, "killed by SIGKILL"), (-signal.SIGSEGV, "SIGSEGV"), (7, "exit code 7")],
+    [
+        (-signal.SIGKILL, "killed by SIGKILL"),
+        (-signal.SIGSEGV, "SIGSEGV"),
+        (7, "exit code 7"),
+        (0, "exit code 0"),
+    ],
 )
 def test_exit_codes_are_put_in_words(code: int, words: str) -> None:
     assert words in describe_exit(code)

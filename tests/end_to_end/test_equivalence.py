@@ -1,6 +1,7 @@
 """Workers and one process, side by side: real graphs over 20 epochs, and the whole proof."""
 
 from pathlib import Path
+from typing import Any
 
 import proof_jobs
 import pytest
@@ -8,6 +9,11 @@ import ranks
 
 from weft.cli.main import main
 from weft.comm.group import Group
+from weft.config import make_recipe
+from weft.events import read_events
+from weft.train.launch import run_recipe
+from weft.train.trainer import Place
+from weft.train.workers.worker import prepare
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 EPOCHS = 20
@@ -45,6 +51,23 @@ def test_the_losses_of_20_epochs_agree_to_6_digits(
     for size in workers:
         for losses in ranks.run_ranks(size, proof_jobs.epochs, *arguments, timeout=120.0):
             assert losses == pytest.approx(alone, rel=5e-7)
+
+
+def test_eight_parts_on_two_workers_give_the_losses_of_one_process(tmp_path: Path) -> None:
+    sections: dict[str, Any] = {
+        "data": {"name": "community", "nodes": 80},
+        "model": {"name": "gat", "hidden": 4, "heads": 2},
+        "train": {"epochs": 5, "precision": "float64"},
+    }
+    run_recipe(make_recipe(sections), Place(out=tmp_path / "one"))
+    sections["strategy"] = {"name": "halo", "parts": 8}
+    prepare(make_recipe(sections), tmp_path / "eight", workers=2)
+    ranks.run_ranks(2, proof_jobs.run, sections, str(tmp_path / "eight"))
+    one, eight = (
+        [event["loss"] for event in read_events(tmp_path / out) if event["event"] == "epoch"]
+        for out in ("one", "eight")
+    )
+    assert eight == pytest.approx(one, rel=1e-9)
 
 
 @pytest.mark.slow

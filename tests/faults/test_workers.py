@@ -44,6 +44,7 @@ class Run:
                 "OMP_NUM_THREADS": "1",
                 "PYTHONPATH": str(SUPPORT),
                 "TMPDIR": str(folder / "tmp"),
+                "TORCHINDUCTOR_CACHE_DIR": str(folder / "torch"),  # which torch makes as it is imported
             },
         )
 
@@ -114,7 +115,7 @@ def open_ports() -> dict[str, str]:
 
 
 def test_kill_of_rank_0_ends_all_names_it_and_frees_every_port(tmp_path: Path) -> None:
-    with running(tmp_path, 2, "run") as run:
+    with running(tmp_path, 4, "run") as run:
         pids = run.ready()
         ports = listening([run.process.pid, *pids])
         assert set(ports.values()) == {"0100007F"}, "only loopback is listened on"

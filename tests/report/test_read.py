@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,18 @@ def test_phases_come_in_the_order_they_run(tmp_path: Path) -> None:
     run = run_of(tmp_path, [event], summary=None)
     assert run.phases == ["forward", "backward", "evaluate", "exchange"]
     assert run.epoch_seconds == 7  # evaluation is apart
+
+
+def test_a_long_run_takes_a_small_part_of_its_files(tmp_path: Path) -> None:
+    events = samples.traffic(40, workers=2)
+    folder = samples.write_run(tmp_path, samples.meta(), events)
+    size = (folder / "events.jsonl").stat().st_size
+    read_run(folder)  # what is read once stays
+    tracemalloc.start()
+    try:
+        held = read_run(folder)
+        assert tracemalloc.get_traced_memory()[1] < 3 * size
+    finally:
+        tracemalloc.stop()
+    assert held.traffic is not None
+    assert len(held.traffic.records) == 80

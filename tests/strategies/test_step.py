@@ -1,6 +1,7 @@
 """One step and one epoch: what is counted, what an epoch that is left between steps goes on with."""
 
 import copy
+import math
 
 import torch
 from numbered_ring import ring
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 import weft
 from weft.strategies.base import Strategy, strategies
 from weft.strategies.single import Single
-from weft.strategies.step import EpochLoss, fill_gradients, take_epoch, take_step
+from weft.strategies.step import EpochLoss, fill_gradients, take_epoch, take_step, where_not_finite
 
 
 def model_of(graph: weft.Graph) -> nn.Module:
@@ -40,6 +41,20 @@ def test_the_loss_of_an_epoch_is_the_mean_over_targets_not_over_steps() -> None:
     again.load_state(tally.state())
     tally.add(torch.tensor(1.0), 1)
     assert (float(again.sum), again.count) == (8.0, 4), "a checkpoint keeps what it was made of"
+
+
+def test_the_first_step_whose_loss_is_not_finite_is_known() -> None:
+    tally = EpochLoss()
+    for loss, count in ((1.0, 3), (2.0, 0), (math.nan, 1), (1.0, 1)):
+        assert tally.first_not_finite(6) == 0
+        tally.add(torch.tensor(loss), count)
+        if math.isnan(loss):
+            break
+    tally.add(torch.tensor(1.0), 1)
+    assert tally.first_not_finite(6) == 5, "of six steps the first two were another session's"
+    assert where_not_finite([0, 5], 6) == ", step 5 of 6, on rank 1"
+    assert where_not_finite([2, 0, 2], 1) == ", on ranks 0, 2"
+    assert [where_not_finite([1], 1), where_not_finite([1, 1], 1), where_not_finite([0, 0], 9)] == [""] * 3
 
 
 def test_a_step_goes_downhill_and_forgets_the_gradients_before_it() -> None:

@@ -5,8 +5,11 @@ from typing import Any
 import torch
 
 from weft.comm.group import Group
+from weft.config import make_recipe
 from weft.strategies.single import Single
 from weft.train.proof import Case, Outcome, Pair, cover, legal_pairs, prove
+from weft.train.trainer import Place
+from weft.train.workers.worker import run_worker
 
 
 def prove_cover(group: Group, plain: int = 1, other: int = 1) -> list[Outcome]:
@@ -53,6 +56,11 @@ def epochs(group: Group, path: str, model: str, options: dict[str, Any], count: 
     losses = [strategy.epoch(trained, optimizer) for _ in range(count)]
     strategy.close()
     return losses
+
+
+def run(group: Group, sections: dict[str, Any], out: str) -> None:
+    """Train as a worker of a run that was prepared."""
+    run_worker(make_recipe(sections), Place(out=out), group)
 
 
 def told(outcomes: list[Outcome]) -> list[str]:

@@ -1,7 +1,10 @@
 """Spark for tests: one session on two cores for all tests of a process, or the reason why there is none."""
 
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +32,30 @@ SETTINGS = {
 
 
 def spark_session(folder: Path) -> Iterator[None]:
-    """Hold a session on two cores, which engines of the same process use."""
+    """Hold a session on two cores that starts a failed task once more, which engines of the process use."""
     skip_without_spark()
     from weft.pipeline.engines.spark import Spark
 
-    with Spark(folder, master="local[2]", memory="1GB", settings=SETTINGS):
+    with Spark(folder, master="local[2,2]", memory="1GB", settings=SETTINGS):
         yield
+
+
+def kill_python_once(monkeypatch: pytest.MonkeyPatch, marks: Path) -> None:
+    """Have the first Python process of Spark's that makes a table be killed at it; a mark says so."""
+    from weft.pipeline.engines.spark import Spark
+
+    whole = Spark.map
+    marks.mkdir()
+
+    def deadly(engine: Spark, table: str, query: str, function: Callable[[Any], Any], schema: Any) -> int:
+        mark = marks / table
+
+        def once(batch: Any) -> Any:
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(batch)
+
+        return whole(engine, table, query, once, schema)
+
+    monkeypatch.setattr(Spark, "map", deadly)

@@ -23,7 +23,7 @@ from typing import Any
 
 from weft.errors import FormatError
 from weft.reading.json_values import parse_json, read_json
-from weft.report.traffic import TrafficRecords, read_traffic
+from weft.report.traffic import Record, TrafficRecords, gathered, traffic_record
 from weft.report.words import decimal, number, percent, plural
 
 SPLITS = ("train", "val", "test")
@@ -68,12 +68,12 @@ class Run:
     folder: Path
     meta: dict[str, Any]
     events: list[dict[str, Any]]
-    """Every event that is no epoch, in the order written."""
+    """Every event that is no epoch and tells no traffic, in the order written."""
     epochs: list[Epoch]
     """By number; an epoch repeated after a resume counts as it was last written."""
     notes: list[str] = field(default_factory=list)
-    others: list[dict[str, Any]] = field(default_factory=list)
-    """The events of the workers beside the first."""
+    told: list[Record] = field(default_factory=list)
+    """What all workers told of their traffic."""
 
     def table(self, *names: str) -> dict[str, Any]:
         """The object at a path of names in run.json; an empty one where there is none."""
@@ -99,7 +99,7 @@ class Run:
     @cached_property
     def traffic(self) -> TrafficRecords | None:
         """What the workers sent each other; None for one process."""
-        return read_traffic([*self.all("traffic"), *self.others])
+        return gathered(self.told)
 
     @cached_property
     def workers(self) -> int:
@@ -219,13 +219,13 @@ def read_run(folder: Path | str) -> Run:
     """Read a run folder. FormatError where run.json is missing or no JSON object; all else becomes a note."""
     folder = Path(folder)
     meta = _read_meta(folder / "run.json")
-    rest, epochs, notes = _read_events(folder / "events.jsonl")
-    others: list[dict[str, Any]] = []
+    first = _read_events(folder / "events.jsonl")
+    told, notes = first.traffic, first.notes
     for path in sorted(folder.glob("events-rank*.jsonl")):
-        events, _, remarks = _read_events(path)
-        others += events
-        notes += remarks
-    return Run(folder, meta, rest, [epochs[key] for key in sorted(epochs)], notes, others)
+        other = _read_events(path)
+        told += other.traffic
+        notes += other.notes
+    return Run(folder, meta, first.rest, [first.epochs[key] for key in sorted(first.epochs)], notes, told)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
@@ -239,39 +239,56 @@ def _read_meta(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _read_events(path: Path) -> tuple[list[dict[str, Any]], dict[int, Epoch], list[str]]:
-    """Return the events, less epochs; the epochs by number, of which there may be very many; and remarks."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return [], {}, [f"There is no readable {path.name} in the run folder, so there are no curves."]
-    records: list[dict[str, Any]] = []
-    epochs: dict[int, Epoch] = {}
-    bad: list[int] = []
-    for index, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+class _Events:
+    """What a file of events holds. Of epochs and traffic there may be very much: they are kept small."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.rest: list[dict[str, Any]] = []
+        self.traffic: list[Record] = []
+        self.epochs: dict[int, Epoch] = {}
+        self.notes = notes
+
+    def take(self, line: bytes, path: Path) -> bool:
+        """Keep what a line tells; return whether it is an event or empty."""
         try:
-            record = parse_json(line, path)
+            record = parse_json(line, path) if line.strip() else {"event": "epoch"}
         except FormatError:
-            record = None
+            return False
         if not isinstance(record, dict):
-            bad.append(index)
-        elif record.get("event") != "epoch":
-            records.append(record)
-        elif (epoch := _epoch(record)) is not None:
-            epochs[epoch.number] = epoch
-    notes = []
-    if bad and bad[-1] == len(lines):
-        notes.append(
+            return False
+        match record.get("event"):
+            case "epoch":
+                if (epoch := _epoch(record)) is not None:
+                    self.epochs[epoch.number] = epoch
+            case "traffic":
+                if (traffic := traffic_record(record)) is not None:
+                    self.traffic.append(traffic)
+            case _:
+                self.rest.append(record)
+        return True
+
+
+def _read_events(path: Path) -> _Events:
+    """Return what a file of events tells, line by line, with remarks on lines that tell nothing."""
+    found, bad, cut = _Events([]), [], False
+    try:
+        with path.open("rb") as file:
+            for index, line in enumerate(file, start=1):
+                if not found.take(line, path):
+                    bad.append(index)
+                    cut = not line.endswith(b"\n")
+    except OSError:
+        return _Events([f"There is no readable {path.name} in the run folder, so there are no curves."])
+    if cut:
+        found.notes.append(
             f"The last line of {path.name} is cut off (the run stopped while writing it) and was left out."
         )
         bad.pop()
     if bad:
-        notes.append(
+        found.notes.append(
             f"{plural(len(bad), 'line')} of {path.name} could not be read (the first: line {bad[0]})."
         )
-    return records, epochs, notes
+    return found
 
 
 def _epoch(record: Mapping[str, Any]) -> Epoch | None:

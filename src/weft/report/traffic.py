@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from weft.report.words import number
@@ -82,7 +82,7 @@ class Key(NamedTuple):
         return (known.index(at) if at in known else len(known), self.kind + self.direction, self.slot)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Flow:
     """What a transfer came to."""
 
@@ -110,7 +110,7 @@ class Flow:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """What one rank told of one epoch."""
 
@@ -278,11 +278,17 @@ class TrafficRecords:
 
 def read_traffic(events: Iterable[Mapping[str, Any]]) -> TrafficRecords | None:
     """Return the traffic that events tell; None where there is none. Of doubled records the last counts."""
-    records = {(record.epoch, record.rank): record for record in map(_record, events) if record is not None}
+    return gathered(filter(None, map(traffic_record, events)))
+
+
+def gathered(told: Iterable[Record]) -> TrafficRecords | None:
+    """Return the records of a run in order; None where there are none. Of doubled ones the last counts."""
+    records = {(record.epoch, record.rank): record for record in told}
     return TrafficRecords([records[key] for key in sorted(records)]) if records else None
 
 
-def _record(event: Mapping[str, Any]) -> Record | None:
+def traffic_record(event: Mapping[str, Any]) -> Record | None:
+    """Return what an event tells of traffic, which takes a small part of its memory; None of any other."""
     epoch, rank = _whole(event.get("epoch")), _whole(event.get("rank"))
     if event.get("event") != "traffic" or epoch is None or rank is None:
         return None
@@ -317,9 +323,13 @@ def _record(event: Mapping[str, Any]) -> Record | None:
 
 def _key(row: Mapping[str, Any]) -> Key:
     slot = _whole(row.get("slot", row.get("layer")))  # runs of earlier versions say "layer"
-    return Key(
-        str(row.get("kind", "other")), -1 if slot is None else slot, str(row.get("direction", "forward"))
-    )
+    kind, direction = str(row.get("kind", "other")), str(row.get("direction", "forward"))
+    return _one_key(kind, -1 if slot is None else slot, direction)
+
+
+@lru_cache(maxsize=1024)
+def _one_key(kind: str, slot: int, direction: str) -> Key:
+    return Key(kind, slot, direction)  # one for all epochs of a long run
 
 
 def _summed(records: Iterable[Record]) -> dict[Key, Flow]:

@@ -32,7 +32,7 @@ from weft.strategies.learned import LearnedTables, RowOptimizerName
 from weft.strategies.loss_scale import LossScale
 from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import CONTROL, EVALUATE, Infer, Shared
-from weft.strategies.step import Between, EpochLoss, take_epoch
+from weft.strategies.step import Between, EpochLoss, take_epoch, where_not_finite
 from weft.strategies.tally import Tally
 from weft.tasks.base import Pieces, Targets, Task
 from weft.tasks.choose import usual_task
@@ -301,6 +301,11 @@ class Strategy:
         if not int(self.clock[2]):
             self.batching.epoch_ended(loss)
         return loss
+
+    def where_not_finite(self) -> str:
+        """Return where the loss of the last epoch was first not finite, in words; called by all workers."""
+        steps = len(self.batching)
+        return where_not_finite(self.gather(self.tally.first_not_finite(steps)), steps)
 
     def end_step(self) -> None:
         """Note that backward is done."""

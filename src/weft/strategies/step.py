@@ -1,6 +1,6 @@
 """An epoch of training and one step of it, the same for every layout, batching, reducer and task."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -78,17 +78,37 @@ def fill_gradients(
     return loss, count
 
 
+def where_not_finite(first: Sequence[int], steps: int) -> str:
+    """Return in words at which step, and on which workers, a loss was first not finite.
+
+    `first` has the step of each worker, from 1; 0: all of its steps are finite.
+    """
+    step = min((each for each in first if each), default=0)
+    ranks = [str(rank) for rank, each in enumerate(first) if each == step]
+    told = f", step {step} of {steps}" if step and steps > 1 else ""
+    alike = not step or len(ranks) == len(first)
+    return told if alike else f"{told}, on rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)}"
+
+
 class EpochLoss:
     """The loss of an epoch so far: the sum over own targets, and how many targets all workers had."""
 
     def __init__(self) -> None:
         self.sum, self.count = torch.zeros((), dtype=torch.float64), 0
+        self._taken, self._finite = 0, torch.zeros((), dtype=torch.int64)
 
     def add(self, loss: Tensor, count: int) -> None:
         """Add a step's, where it lies: to read it would be to wait for the step."""
         if count:
             self.sum = self.sum.to(loss.device) + loss.detach().double() * count
             self.count += count
+        self._taken += 1
+        self._finite = self._finite.to(self.sum.device) + self.sum.isfinite()
+
+    def first_not_finite(self, steps: int) -> int:
+        """Return the first of an epoch's steps whose loss is not finite, from 1; 0 where all are."""
+        before = steps - self._taken  # in an earlier session of the run
+        return 0 if bool(self.sum.isfinite()) else before + int(self._finite) + 1
 
     def state(self) -> dict[str, Tensor]:
         """Return what a checkpoint within an epoch holds."""

@@ -227,7 +227,7 @@ class Trainer:
         """Write the event of an epoch, with scores when an evaluation is due."""
         self.start = epoch
         if not math.isfinite(self.loss):
-            self._refuse(f"the loss became {self.loss} in epoch {epoch}")
+            self._refuse(f"the loss became {self.loss} in epoch {epoch}{self.strategy.where_not_finite()}")
         scores = self.strategy.evaluate(self.model, self.watched) if self.evaluation_due(epoch) else {}
         if scores and not all(math.isfinite(of_split["loss"]) for of_split in scores.values()):
             self._refuse(f"the model's outputs are not finite after epoch {epoch}")

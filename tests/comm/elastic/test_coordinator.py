@@ -40,7 +40,8 @@ def test_records_lie_in_a_folder_that_workers_without_a_launcher_remove() -> Non
 
 
 def test_a_worker_that_has_finished_but_does_not_leave_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "_EXIT", 0.2)
+    monkeypatch.setattr(coordinator, "_EXIT", 0.1)
+    monkeypatch.setattr(coordinator, "_DRAW", 0.2)
     said: list[str] = []
 
     def speak(env: dict[str, str]) -> None:

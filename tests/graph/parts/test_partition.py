@@ -88,6 +88,13 @@ def test_a_part_of_another_partition_is_refused(written: Path, graph: Graph, tmp
         read_shard(written, 1)
 
 
+def test_parts_of_a_newer_version_are_refused_with_the_remedy(written: Path) -> None:
+    told = json.loads((written / "partition.json").read_text())
+    (written / "partition.json").write_text(json.dumps({**told, "version": told["version"] + 1}))
+    with pytest.raises(FormatError, match=r"this weft reads .* up to version \d+; upgrade weft, or make"):
+        read_shard(written, 0)
+
+
 def test_a_part_that_is_missing_or_was_never_there_is_named(written: Path) -> None:
     with pytest.raises(FormatError, match=r"no part 2, it has parts 0 … 1"):
         read_shard(written, 2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from flatten_graphs import numbered_graph, plain_graph, typed_graph, typed_with_times, with_times
-from spark import GROUP
+from spark import GROUP, kill_python_once
 from tables import small_disk
 
 import weft
@@ -88,7 +88,7 @@ def test_weighted_and_temporal_records_too(make: Any, way: dict[str, Any], tmp_p
 @pytest.mark.parametrize(
     "case", ["weighted", *(pytest.param(name, marks=pytest.mark.slow) for name in ("uniform", "temporal"))]
 )
-def test_spark_and_duckdb_give_the_same_rows(
+def test_spark_whose_processes_are_killed_and_duckdb_give_the_same_rows(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases: dict[str, tuple[weft.Graph, list[int], dict[str, Any]]] = {
@@ -98,6 +98,7 @@ def test_spark_and_duckdb_give_the_same_rows(
     }
     graph, fanout, way = cases[case]
     monkeypatch.setattr(module, "PART_EDGES", 150)  # several files
+    kill_python_once(monkeypatch, tmp_path / "marks")  # and the task is run again
     graph.save(tmp_path / "g")
     options: dict[str, Any] = {"fanout": fanout, "targets": "labelled", "seed": 7, "hub": 8, **way}
     made = {
@@ -105,6 +106,8 @@ def test_spark_and_duckdb_give_the_same_rows(
         for engine in ("duckdb", "spark")
     }
     assert made["duckdb"]["parts"] == made["spark"]["parts"] > 1
+    killed = {path.name for path in (tmp_path / "marks").iterdir()}
+    assert killed & {"numbered", "draws"}, "a process that draws was killed"
     assert read_records(tmp_path / "duckdb").equals(read_records(tmp_path / "spark"))
     check_equal(graph, tmp_path / "spark", fanout, way)
 

@@ -15,9 +15,10 @@ from infer_cases import (
     stack,
 )
 from spark import GROUP
+from tables import small_disk
 
 import weft
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.graph import Graph
 from weft.pipeline.infer import rounds as infer_rounds
 from weft.pipeline.infer.inference import Setting, infer_model, model_scoring
@@ -101,3 +102,15 @@ def test_two_at_once_into_one_folder_are_refused(tmp_path: Path) -> None:
 
     infer_model(scoring, tmp_path / "out", tell=tell)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("engine", ["torch", "duckdb"])
+def test_a_full_disk_is_one_line_and_leaves_no_predictions(engine: str, tmp_path: Path) -> None:
+    ids = torch.arange(20_000)
+    graph = Graph.from_edges(torch.stack([ids, ids.roll(1)]), x=torch.rand(20_000, 8), y=ids % 3)
+    scoring = model_scoring(stack(graph, "sage"), graph)
+    with small_disk(tmp_path / "disk", "size=100k") as disk:
+        with pytest.raises(WeftError, match="No space left on device") as raised:
+            infer_model(scoring, disk / "out", setting=Setting(engine))
+        assert "\n" not in str(raised.value)
+        assert not (disk / "out").exists()

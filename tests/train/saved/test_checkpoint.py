@@ -218,16 +218,17 @@ def test_an_optimiser_continues_bit_for_bit(kind: type[torch.optim.Optimizer]) -
 
 
 def test_the_files_of_workers_come_back_checked_and_go_with_their_checkpoint(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path)
+    folder = tmp_path / "checkpoint"  # which no worker has made yet
+    checkpoints = Checkpoints(folder)
     for epoch in (1, 2):
         entries = [checkpoints.save_rank(epoch, rank, {"a": torch.full((2,), rank)}) for rank in (0, 1)]
         checkpoints.save(epoch, groups(), {"ranks": entries})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000002", "latest", "ranks-000002"]
+    assert sorted(path.name for path in folder.iterdir()) == ["epoch-000002", "latest", "ranks-000002"]
     saved = checkpoints.load()
     assert saved is not None
     assert checkpoints.count_ranks(saved) == 2
     assert checkpoints.load_rank(saved, 1)["a"].tolist() == [1, 1]
-    file = tmp_path / "ranks-000002" / "exchange-rank00001.safetensors"
+    file = folder / "ranks-000002" / "exchange-rank00001.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(FormatError, match="not what the checkpoint's manifest says; restore"):
         checkpoints.load_rank(saved, 1)

@@ -30,6 +30,7 @@ _MENDS = 3  # times in a row that a generation whose workers all live is formed 
 _SETTLE = 2.0  # seconds in which a worker that others lost is found to be gone
 _TOGETHER = 20.0  # seconds that one who comes waits for others on their way, to come at the same boundary
 _EXIT = 60.0  # seconds that workers have to leave once the run has ended
+_DRAW = 600.0  # and the one that writes the end: the report of a long run takes its time on a busy machine
 
 
 def run_elastic(
@@ -351,17 +352,19 @@ class _Coordinator:
         from weft.comm.elastic.generation import END as KEY
 
         self.store.set(KEY, "1")
-        deadline = time.monotonic() + _EXIT
+        first, began = self.roster[self.formed.holders[0]], time.monotonic()
         alive = self.roster.alive()
-        while any(each.process.poll() is None for each in alive) and time.monotonic() < deadline:
+        while any(
+            each.process.poll() is None and time.monotonic() - began < (_DRAW if each is first else _EXIT)
+            for each in alive
+        ):
             time.sleep(POLL)
-        first = self.roster[self.formed.holders[0]]
         code = first.process.poll()
         told = self._record(first.number)
         if code is None:
             self.say(
                 f"weft: error: worker {first.number}, which writes the end of the run, has not left within "
-                f"{_EXIT:g} s and is ended; continue from the last checkpoint with --resume"
+                f"{_DRAW:g} s and is ended; continue from the last checkpoint with --resume"
             )
         elif told is not None and code not in (0, INTERRUPTED):
             self._tell(told)

@@ -145,7 +145,10 @@ def read_partition(path: str | os.PathLike[str]) -> PartitionInfo:
     body = read_json(file, {"kind": str, "version": WholeNumber(), "sha256": str})
     kind, version, told = body["kind"], body["version"], body.pop("sha256")
     if kind != "weft partition" or version > VERSION:
-        raise FormatError(f"{file}: {kind!r} version {version}, this weft reads up to version {VERSION}")
+        raise FormatError(
+            f"{file}: {kind!r} version {version}, this weft reads 'weft partition' up to version {VERSION}; "
+            "upgrade weft, or make the parts again"
+        )
     if _digest(body) != told:
         raise FormatError(f"{file}: damaged, its checksum differs; partition the graph again")
     expect_shape(body, _BODY, file)

@@ -1,4 +1,4 @@
-"""What a run of `buckets` takes: partitions of learned rows that come and go, counted before anything is read."""
+"""What a run of `buckets` takes, counted before anything is read: partitions of rows that come and go."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
