@@ -76,8 +76,8 @@ class Known:
         """Return links of heads, relation · N + source, and targets, in any order and perhaps twice."""
         if counted(num_nodes, num_relations):
             return cls(np.unique(heads * num_nodes + others), num_nodes, num_relations)
-        found, place = np.unique(heads, return_inverse=True)
-        return cls(np.unique(place * num_nodes + others), num_nodes, num_relations, heads=found)
+        numbered, number = np.unique(heads, return_inverse=True)
+        return cls(np.unique(number * num_nodes + others), num_nodes, num_relations, heads=numbered)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -96,16 +96,17 @@ class Known:
     @classmethod
     def map(cls, path: str | os.PathLike[str]) -> "Known":
         """Return the links in a file that `save` wrote; processes that map it share its memory."""
-        held = read_npy(Path(path))
-        if held.dtype != np.int64 or held.ndim != 1 or len(held) < 2 or held[0] < 1 or held[1] < 1:
-            raise FormatError(f"{path}: no file of known links, it holds {held.dtype} {held.shape}")
-        sizes = int(held[0]), int(held[1])
+        numbers = read_npy(Path(path))
+        kind = f"{numbers.dtype} {numbers.shape}"
+        if numbers.dtype != np.int64 or numbers.ndim != 1 or len(numbers) < 2 or min(numbers[:2]) < 1:
+            raise FormatError(f"{path}: no file of known links, it holds {kind}")
+        sizes = int(numbers[0]), int(numbers[1])
         if counted(*sizes):
-            return cls(held[2:], *sizes)
-        if len(held) < 3 or not 0 <= held[2] <= len(held) - 3:
+            return cls(numbers[2:], *sizes)
+        if len(numbers) < 3 or not 0 <= numbers[2] <= len(numbers) - 3:
             raise FormatError(f"{path}: damaged, known links without their heads")
-        first = 3 + int(held[2])
-        return cls(held[first:], *sizes, heads=held[3:first])
+        first = 3 + int(numbers[2])
+        return cls(numbers[first:], *sizes, heads=numbers[3:first])
 
     def hits(self, src: Tensor, dst: Tensor, relation: Tensor | None = None) -> Tensor:
         """Return whether links are known, bool; sources, targets and relations are broadcast."""
@@ -113,8 +114,8 @@ class Known:
         wanted = np.asarray(places * self.num_nodes + dst.numpy())
         if not len(self.keys):
             return torch.zeros(wanted.shape, dtype=torch.bool)
-        place = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-        return torch.from_numpy(np.asarray(self.keys[place] == wanted))
+        nearest = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return torch.from_numpy(np.asarray(self.keys[nearest] == wanted))
 
     def crossed(
         self, ends: Tensor, others: Tensor, relation: Tensor | None = None, *, side: Side = "dst"
@@ -127,15 +128,15 @@ class Known:
         if int((high - low).sum()) > len(ends) * len(others):
             pair = (ends[:, None], others[None]) if side == "dst" else (others[None], ends[:, None])
             return self.hits(*pair, None if relation is None else relation[:, None])
-        found = torch.zeros(len(ends), len(others), dtype=torch.bool)
-        place, nodes = self.partners(ends, relation, side=side)
+        linked = torch.zeros(len(ends), len(others), dtype=torch.bool)
+        places, nodes = self.partners(ends, relation, side=side)
         rising, order = others.sort()
         first = torch.searchsorted(rising, nodes)
         times = torch.searchsorted(rising, nodes, right=True) - first  # one may be among others twice
         again = torch.repeat_interleave(times)
         at = torch.arange(len(again)) + (first - (times.cumsum(0) - times))[again]
-        found[place[again], order[at]] = True
-        return found
+        linked[places[again], order[at]] = True
+        return linked
 
     def partners(
         self,
@@ -152,9 +153,9 @@ class Known:
         """
         low, high = self._ranges(ends, relation, side, torch.device(device))
         counts = high - low
-        place = torch.repeat_interleave(counts)
-        at = torch.arange(len(place), device=device) + (low - (counts.cumsum(0) - counts))[place]
-        return place, self._sorted(side, torch.device(device))[at] % self.num_nodes
+        places = torch.repeat_interleave(counts)
+        at = torch.arange(len(places), device=device) + (low - (counts.cumsum(0) - counts))[places]
+        return places, self._sorted(side, torch.device(device))[at] % self.num_nodes
 
     def _sorted(self, side: Side, device: torch.device) -> Tensor:
         return torch.from_numpy(self.keys if side == "dst" else self._turned.keys).to(device)
@@ -185,14 +186,14 @@ class Known:
             return wanted
         if not len(heads):
             return np.full_like(wanted, -1)
-        place = np.minimum(np.searchsorted(heads, wanted), len(heads) - 1)
-        return np.where(heads[place] == wanted, place, -1)
+        nearest = np.minimum(np.searchsorted(heads, wanted), len(heads) - 1)
+        return np.where(heads[nearest] == wanted, nearest, -1)
 
     @cached_property
     def _turned(self) -> "Known":
         """The same links with source and target exchanged."""
-        place, dst = np.divmod(self.keys, self.num_nodes)
-        kind, src = np.divmod(place if self.heads is None else self.heads[place], self.num_nodes)
+        head, dst = np.divmod(self.keys, self.num_nodes)
+        kind, src = np.divmod(head if self.heads is None else self.heads[head], self.num_nodes)
         return Known.between(kind * self.num_nodes + dst, src, self.num_nodes, self.num_relations)
 
 

@@ -220,12 +220,12 @@ def read_run(folder: Path | str) -> Run:
     folder = Path(folder)
     meta = _read_meta(folder / "run.json")
     first = _read_events(folder / "events.jsonl")
-    told, notes = first.traffic, first.notes
+    traffic, notes = first.traffic, first.notes
     for path in sorted(folder.glob("events-rank*.jsonl")):
         other = _read_events(path)
-        told += other.traffic
+        traffic += other.traffic
         notes += other.notes
-    return Run(folder, meta, first.rest, [first.epochs[key] for key in sorted(first.epochs)], notes, told)
+    return Run(folder, meta, first.rest, [first.epochs[key] for key in sorted(first.epochs)], notes, traffic)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -212,11 +212,11 @@ class TrafficRecords:
     @cached_property
     def staleness(self) -> dict[int, float]:
         """Rows used by age, all ranks and epochs together."""
-        found: dict[int, float] = {}
+        rows_of: dict[int, float] = {}
         for record in self.records:
             for age, rows in record.staleness.items():
-                found[age] = found.get(age, 0.0) + rows
-        return dict(sorted(found.items()))
+                rows_of[age] = rows_of.get(age, 0.0) + rows
+        return dict(sorted(rows_of.items()))
 
     @cached_property
     def skipped(self) -> float | None:
@@ -281,9 +281,9 @@ def read_traffic(events: Iterable[Mapping[str, Any]]) -> TrafficRecords | None:
     return gathered(filter(None, map(traffic_record, events)))
 
 
-def gathered(told: Iterable[Record]) -> TrafficRecords | None:
+def gathered(traffic: Iterable[Record]) -> TrafficRecords | None:
     """Return the records of a run in order; None where there are none. Of doubled ones the last counts."""
-    records = {(record.epoch, record.rank): record for record in told}
+    records = {(record.epoch, record.rank): record for record in traffic}
     return TrafficRecords([records[key] for key in sorted(records)]) if records else None
 
 

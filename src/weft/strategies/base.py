@@ -34,9 +34,8 @@ from weft.strategies.reducer import PlainReducer
 from weft.strategies.shared import CONTROL, EVALUATE, Infer, Shared
 from weft.strategies.step import Between, EpochLoss, take_epoch, where_not_finite
 from weft.strategies.tally import Tally
-from weft.tasks.base import Pieces, Targets, Task
+from weft.tasks.base import Pieces, Targets, Task, are_ranks
 from weft.tasks.choose import usual_task
-from weft.tasks.ranking import Ranks
 
 Scores = dict[str, dict[str, float]]
 Metrics = Mapping[str, Callable[[Tensor, Tensor], float]]
@@ -304,8 +303,8 @@ class Strategy:
 
     def where_not_finite(self) -> str:
         """Return where the loss of the last epoch was first not finite, in words; called by all workers."""
-        steps = len(self.batching)
-        return where_not_finite(self.gather(self.tally.first_not_finite(steps)), steps)
+        first = self.tally.first_not_finite(len(self.batching))
+        return where_not_finite(self.gather(first), len(self.batching))
 
     def end_step(self) -> None:
         """Note that backward is done."""
@@ -326,7 +325,7 @@ class Strategy:
         with self.events.phase("evaluate"), evaluating(model):
             known = self._ranked if again else None
             outputs, beside = self.batching.outputs(model) if known is None else known
-            self._ranked = (outputs, beside) if all(map(_are_ranks, outputs.values())) else None
+            self._ranked = (outputs, beside) if all(map(are_ranks, outputs.values())) else None
             return {
                 split: {**self._score(outputs[split], targets.count, metrics), **beside.get(split, {})}
                 for split, targets in self.scored.items()
@@ -439,15 +438,9 @@ class Strategy:
         counted = Tally(metrics, self.task.loss)
         for outputs, y in pieces:
             counted.add(outputs, y)
-        return counted.scores(self._evaluated, self.shared.everyones, count)
-
-    def _evaluated(self, value: Tensor) -> Tensor:
-        return self.group.all_reduce(value, label=EVALUATE).wait()
-
-
-def _are_ranks(pieces: Pieces) -> bool:
-    """Return whether pieces are ranks, which are few numbers a pair, and can be gone through again."""
-    return isinstance(pieces, list) and all(isinstance(outputs, Ranks) for outputs, _ in pieces)
+        return counted.scores(
+            lambda value: self.group.all_reduce(value, label=EVALUATE).wait(), self.shared.everyones, count
+        )
 
 
 strategies: Registry[type[Strategy]] = Registry("strategy", "weft.strategies")

@@ -43,6 +43,11 @@ Pieces = Iterable[tuple[Tensor | Ranks, Tensor]]
 """Outputs [n, columns] of some targets after the other, or ranks, and what these are compared with [n, …]."""
 
 
+def are_ranks(pieces: Pieces) -> bool:
+    """Return whether pieces are ranks, which are few numbers a pair, and can be gone through again."""
+    return isinstance(pieces, list) and all(isinstance(outputs, Ranks) for outputs, _ in pieces)
+
+
 class Targets(ABC):
     """The targets that a worker holds of one split."""
 

@@ -30,8 +30,8 @@ def write_edges(
     folder: Path, pairs: Pairs, division: Division, edge_types: Sequence[tuple[str, str, str]]
 ) -> None:
     """Write training pairs by bucket, unless the folder has them: rows within partitions, and relations."""
-    told = {"partitions": division.partitions, "edges": len(pairs), "mark": _mark(pairs, division)}
-    if _told(folder) == told:
+    facts = {"partitions": division.partitions, "edges": len(pairs), "mark": _mark(pairs, division)}
+    if _told(folder) == facts:
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with new_directory(folder, overwrite=True) as partial, tempfile.TemporaryFile(dir=partial) as dealt:
@@ -43,7 +43,7 @@ def write_edges(
         for name, array in {**degrees, **_facts(sizes.sum(0), division, edge_types)}.items():
             files[name] = ArrayFile(partial / f"{name}.npy", array.dtype, array.shape)
             files[name].append(array)
-        seal_directory(partial, told, arrays={name: file.close() for name, file in files.items()})
+        seal_directory(partial, facts, arrays={name: file.close() for name, file in files.items()})
 
 
 def _deal(pairs: Pairs, division: Division, file: IO[bytes]) -> tuple[Ints, dict[str, NDArray[np.int32]]]:
@@ -84,7 +84,7 @@ def _facts(
     sizes: Ints, division: Division, edge_types: Sequence[tuple[str, str, str]]
 ) -> dict[str, NDArray[Any]]:
     """Return where buckets and partitions begin, and between which types each relation is."""
-    number = {name: place for place, name in enumerate(division.names)}
+    number = {name: index for index, name in enumerate(division.names)}
     kinds = np.array([[number[kind[0]], number[kind[2]]] for kind in edge_types], np.int64)
     groups, group = np.unique(kinds, axis=0, return_inverse=True)
     return {

@@ -38,9 +38,9 @@ class Room:
         return f"memory {memory}; disk {disk}; an epoch reads and writes {shown(self.passes)} at most"
 
 
-def summed(held: Mapping[str, int]) -> str:
+def summed(sizes: Mapping[str, int]) -> str:
     """Return bytes together, and by what takes them, in words."""
-    return f"{shown(sum(held.values()))} ({', '.join(f'{name} {shown(held[name])}' for name in held)})"
+    return f"{shown(sum(sizes.values()))} ({', '.join(f'{name} {shown(sizes[name])}' for name in sizes)})"
 
 
 def room_with(
@@ -78,13 +78,13 @@ def room_of(
     row, count = (width + 1) * itemsize, division.divided
     sizes = [division.size(partition) * row for partition in range(division.partitions)]
     largest = max(sizes[:count])
-    held = min(buffer, count) + (2 * min(arriving, count - buffer) if count > buffer else 0)
+    in_memory = min(buffer, count) + (2 * min(arriving, count - buffer) if count > buffer else 0)
     common = sizes[-1] if division.common is not None else 0
     steps = batch * (2 * columns + _STEP * width) * itemsize
     # Edges are sorted before partitions are read; in a bucket there are about as many as in any other.
     sorting = min(edges, PIECE) * _SORTED + sum(sizes) // row * _DEGREES
-    trained = held * largest + common + steps + 2 * edges // count**2 * _EDGE
-    memory = {"partitions": held * largest + common, "a step": steps}
+    trained = in_memory * largest + common + steps + 2 * edges // count**2 * _EDGE
+    memory = {"partitions": in_memory * largest + common, "a step": steps}
     if sorting > trained:
         memory = {"sorting edges": sorting}
     else:
