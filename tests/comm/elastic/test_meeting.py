@@ -1,8 +1,12 @@
 """A call that parts make together ends once, in time, with its first word."""
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 import torch
 
+from weft.comm.elastic.hub import Carrier
 from weft.comm.elastic.meeting import Meeting, OneForAll, Reduced
 
 
@@ -31,3 +35,19 @@ def test_calls_out_of_order_are_noticed() -> None:
     meeting.join(0, Reduced(torch.ones(1), "sum"))
     with pytest.raises(RuntimeError, match="parts 0 and 1 make different calls: reduced and oneforall"):
         meeting.join(1, OneForAll(torch.ones(1), 0))
+
+
+def test_sums_go_by_members_whoever_holds_them() -> None:
+    """The middle one of three is elsewhere: in float32 another order gives another sum."""
+    terms = [torch.tensor([value]) for value in (1e8, 1.0, -1e8)]
+    hub = SimpleNamespace(me=0)
+    carrier = cast(Carrier, SimpleNamespace(hub=hub, members=[0, 1, 2], places={0: [0, 2], 1: [1]}))
+    meeting = Meeting(1.0)
+    for part in (2, 0):
+        meeting.join(part, Reduced(terms[part].clone(), "sum"))
+    meeting.given[0].deliver(meeting, carrier, terms[1])
+    expected = terms[0] + terms[1] + terms[2]
+    assert not torch.equal(expected, terms[0] + terms[2] + terms[1])
+    for given in meeting.given.values():
+        assert isinstance(given, Reduced)
+        assert torch.equal(given.tensor, expected)

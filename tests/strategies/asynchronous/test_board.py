@@ -2,14 +2,16 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 import torch
 from torch import Tensor
 
+from weft.errors import TrainingError
 from weft.strategies.asynchronous.board import Board, Ended, Learned, RowsKey, summed
-from weft.strategies.asynchronous.choices import Exactly, Newest
+from weft.strategies.asynchronous.choices import Epochs, Exactly, Newest
 from weft.strategies.asynchronous.order import OrderLog
 
 
@@ -29,6 +31,20 @@ def test_rows_are_those_of_their_epoch_and_ages_are_told() -> None:
     assert board.read(0, 3, "features", 0, [1])[0].tolist() == [1]
     assert board.read(0, 0, "features", 0, [1])[0].tolist() == [0]
     assert board.take_ages() == {0: 1, 2: 1}
+    assert board.take_ages() == {}
+
+
+def test_what_is_older_than_was_promised_is_not_read_whatever_chose_it() -> None:
+    class Careless(Newest):
+        def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int]:
+            return [1, 5]
+
+    board = Board(3, Careless(1), OrderLog(None, {}, since=0))
+    for source in (1, 2):
+        for epoch in (1, 5):
+            board.put(RowsKey("features", 0, source), epoch, torch.tensor([epoch]))
+    with pytest.raises(TrainingError, match="epoch 5 was to read rows of epoch 1, the oldest it may are 1"):
+        board.read(0, 5, "features", 0, [1, 2])
     assert board.take_ages() == {}
 
 
@@ -166,3 +182,19 @@ def test_no_epoch_begins_behind_the_last_that_may() -> None:
     assert board.enter(0, 1) == (0, {})
     assert board.hold() == 1
     assert board.last == 1
+
+
+def test_who_was_given_the_turn_is_not_held() -> None:
+    board = board_of(0, intervals=1)
+    board.publish(0, {})
+    thread = threading.Thread(target=board.enter, args=(0, 0))
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not board._turns._waiting and time.monotonic() < deadline:
+        time.sleep(0.001)
+    with board._changed:  # the thread cannot wake
+        board.allow(3)
+        assert board._turns.holder == 0
+        assert board.hold() == 0
+    thread.join(10)
+    assert not thread.is_alive()

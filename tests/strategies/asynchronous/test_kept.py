@@ -26,6 +26,7 @@ def test_all_of_a_board_comes_back() -> None:
     again = board_of()
     # A file of tensors gives them in any order.
     put_back(again, dict(reversed(kept(board, 6, names).items())), names)
+    assert again.hold() == 5, "what was begun is not begun again"
     assert [[*weights] for weights in again.versions.values()] == [names, names]
     assert again.rows.keys() == board.rows.keys()
     for key, epochs in board.rows.items():

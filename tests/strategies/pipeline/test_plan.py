@@ -41,6 +41,12 @@ def test_plans_differ_where_replicas_may() -> None:
     assert planned(2, replicas=1).division.layers == (1, 1)
 
 
+def test_vertical_plans_equal_replicas_where_others_are_faster() -> None:
+    dear = LayerCosts((2.0, 1.0), (10, 10), (1000, 1000), 1e5)
+    assert planned(3, measure=lambda model: dear).division.replicas == (2, 1)
+    assert planned(3, measure=lambda model: dear, vertical=True).division.replicas == (3,)
+
+
 def test_a_plan_is_kept_and_found_again(tmp_path: Path) -> None:
     first = planned(4, folder=tmp_path)
     first.keep()

@@ -75,6 +75,18 @@ def test_dear_layers_are_replicated_and_dear_links_are_not_cut() -> None:
     assert pipedream(heavy, 2) == StageDivision((1, 2), (1, 1))
 
 
+def test_costs_are_those_of_the_papers() -> None:
+    costs = LayerCosts((2.0, 1.0), (100, 10), (300, 500), bandwidth=1000.0)
+    assert costs.stage(0, 2, 1) == 3.0
+    assert costs.stage(0, 1, 2) == pytest.approx((2.0 + 4 * 1 * 300 / (2 * 1000)) / 2)
+    assert costs.stage(0, 2, 3) == pytest.approx((3.0 + 4 * 2 * 800 / (3 * 1000)) / 3)
+    assert costs.link(1) == pytest.approx(2 * 100 / 1000)
+    grid = StageDivision((1, 1), (2, 2))
+    # 4 micro-batches by 2 replicas are 2 turns and 1 to fill; a ring adds up the gradients of a stage
+    assert step_seconds(costs, grid, 4) == pytest.approx((2 + 1) * 2.0 + 2 * (1 / 2) * 500 / 1000)
+    assert step_seconds(costs, grid, 5) == pytest.approx((3 + 1) * 2.0 + 2 * (1 / 2) * 500 / 1000)
+
+
 def test_replicas_that_are_given_stay() -> None:
     assert hydrozoa(drawn(1, 4), 4, micro_batches=4, replicas=2).replicas == (2, 2)
     with pytest.raises(

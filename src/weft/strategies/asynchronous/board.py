@@ -120,8 +120,7 @@ class Board:
         """
         with self._changed:
             self._places[interval] = (epoch, 0)
-            version = self._turns.wait(interval, (epoch, 0), lambda: self._opened(interval, epoch))
-            self.entered = max(self.entered, epoch)
+            version = self._turns.wait(interval, (epoch, 0), lambda: self._let_in(interval, epoch))
             self._began[interval] = time.time()
             self.log.write("enter", interval, epoch, version)
             return version, self.versions[version]
@@ -205,6 +204,16 @@ class Board:
             return taken
 
     # Underneath, with the lock held
+
+    def _let_in(self, interval: int, epoch: int) -> int | None:
+        """Return the version that an interval begins with, None: not yet.
+
+        Who is given the turn counts as in the epoch before its thread wakes: it begins whatever `hold` says.
+        """
+        version = self._opened(interval, epoch)
+        if version is not None:
+            self.entered = max(self.entered, epoch)
+        return version
 
     def _opened(self, interval: int, epoch: int) -> int | None:
         if epoch > self.last or not self.versions or self._soon_newer(epoch):

@@ -90,19 +90,29 @@ class Replayed:
     fresh = False
 
     def __init__(self, order: Order, staleness: int) -> None:
-        self.order, self.oldest = order, oldest_of(staleness)
+        self.order, self.staleness, self.oldest = order, staleness, oldest_of(staleness)
 
     def rows(self, interval: int, epoch: int, place: int, there: Sequence[Epochs]) -> list[int] | None:
         """Return what this read of the epoch gave then, once all of it is there."""
         wanted = self.order.read(interval, epoch, place)
         if len(wanted) != len(there):
             raise FormatError(f"{self.order.path}: tells of another graph, cut or model than this run's")
+        self._check(interval, epoch, wanted, self.oldest, self.staleness)
         return list(wanted) if all(one in held for one, held in zip(wanted, there)) else None
 
     def weights(self, interval: int, epoch: int, there: Epochs) -> int | None:
         """Return the version that the epoch began with then."""
         wanted = self.order.version(interval, epoch)
+        self._check(interval, epoch, [wanted], self.staleness, 0)
         return wanted if wanted in there else None
+
+    def _check(self, interval: int, epoch: int, wanted: Epochs, behind: int, ahead: int) -> None:
+        """Refuse what is forgotten by now, or never comes: it would be waited for without an end."""
+        if any(not epoch - behind <= one <= epoch + ahead for one in wanted):
+            raise FormatError(
+                f"{self.order.path}: epoch {epoch + 1} of interval {interval} reads what no run with "
+                f"staleness = {self.staleness} does; run it again without replay"
+            )
 
 
 def check_ages(epoch: int, chosen: Sequence[int], oldest: int) -> None:

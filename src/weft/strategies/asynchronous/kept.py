@@ -30,6 +30,8 @@ def kept(board: Board, following: int, names: Sequence[str]) -> dict[str, Tensor
 def put_back(board: Board, state: Mapping[str, Tensor], names: Sequence[str]) -> None:
     """Put on a board what `kept` gave, in whatever order it comes: weights stand in that of `names`."""
     losses: list[tuple[int, int]] = []
+    if "next" in state:  # all before were begun, even where nothing is left to do for them here
+        board.entered = int(state["next"]) - 1
     for label, value in state.items():
         kind, _, rest = label.partition(".")
         if kind == "rows":
