@@ -76,7 +76,11 @@ def pipedream(costs: LayerCosts, workers: int) -> StageDivision:
 def hydrozoa(
     costs: LayerCosts, workers: int, *, micro_batches: int, replicas: int | None = None
 ) -> StageDivision:
-    """Return the D x M plan that a step of some micro-batches is fastest with; `replicas` says D."""
+    """Return the D x M plan that a step of some micro-batches is fastest with; `replicas` says D.
+
+    For each M the stages are those whose slowest is fastest, as in the paper: other cuts, whose gradients are
+    smaller, are not tried.
+    """
     depth = len(costs.seconds)
     shapes = [
         (each, workers // each)
