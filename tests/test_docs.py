@@ -6,9 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.plan_machine import machine
+
+from weft.machine import usable_cores
+from weft.plan.machine import keep_machine
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -160,13 +165,15 @@ LONGER = [pytest.mark.slow, pytest.mark.timeout(1200)]  # each command has a lim
     [pytest.param(page, marks=LONGER if page.name in LONG else []) for page in PAGES],
     ids=[page.name for page in PAGES],
 )
-def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+def test_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [
         line for body in blocks(page, "bash") for line in body.splitlines() if line.startswith("weft ")
     ]
     if not commands:
         pytest.skip("no commands on this page")
     write_files(page, tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep_machine(replace(machine(), cores=usable_cores()))  # or plans would measure this one, for minutes
     for command in commands:
         words = [sys.executable, "-m", "weft", *shlex.split(command)[1:]]
         result = subprocess.run(
