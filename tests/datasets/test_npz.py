@@ -1,5 +1,6 @@
 """`.npz` files: each shape of features, labels and splits, what bad files say, and the real graphs."""
 
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,22 @@ def written(folder: Path, **arrays: Any) -> Path:
     path = folder / "graph.npz"
     np.savez(path, **arrays)
     return path
+
+
+def test_column_beyond_32_bits_stays_that_column(tmp_path: Path) -> None:
+    many = {"x_indices": np.array([2**33 + 1, 0]), "x_shape": np.array([4, 2**34])}
+    graph = npz(written(tmp_path, edge_index=EDGES, num_nodes=4, **SPARSE | many))
+    assert isinstance(graph.x, SparseFeatures)
+    assert graph.x.indices.tolist() == [2**33 + 1, 0]
+
+
+def test_ends_of_relations_are_found_among_thousands_of_types(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(2000)]
+    edges = {f"edge_{name}_{name}": np.zeros((2, 1), np.int64) for name in names[:100]}
+    path = written(tmp_path, node_types=np.array(names), num_nodes=np.ones(2000, np.int64), **edges)
+    began = time.process_time()
+    assert len(npz(path).edge_types) == 100
+    assert time.process_time() - began < 20  # all pairs of types for each relation take minutes
 
 
 def test_sparse_features_stay_sparse(tmp_path: Path) -> None:
@@ -160,6 +177,39 @@ def test_wrong_typed_file_is_named(tmp_path: Path, changes: dict[str, Any], mess
         (
             {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_shape": np.array([4.5, 3.0])},
             "x: shape must be two whole numbers",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indices": np.array([1.9, 0.0])},
+            r"x: indices must be a list of whole numbers, got float64 \(2,\)",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indptr": np.array([0, 1, 1, 1, 2.5])},
+            r"x: indptr must be a list of whole numbers, got float64 \(5,\)",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_data": np.array(["2", "7"])},
+            r"x: data must be a list of numbers, got <U1 \(2,\)",
+        ),
+        (
+            {"edge_index": EDGES, "num_nodes": 4, **SPARSE, "x_indices": np.zeros((2, 2), np.int64)},
+            r"x: indices must be a list of whole numbers, got int64 \(2, 2\)",
+        ),
+        (
+            {
+                "edge_index": EDGES,
+                "num_nodes": 4,
+                "node_type": np.array([0, 1, 0, 1]),
+                "node_types": np.array(["a", "a"]),
+            },
+            r"node_types must hold a name of its own for each type, got \['a', 'a'\]",
+        ),
+        (
+            {
+                "node_types": np.array(["a", "a"]),
+                "num_nodes": np.array([4, 4]),
+                "edge_a_a": EDGES,
+            },
+            r"node_types must hold a name of its own for each type, got \['a', 'a'\]",
         ),
         (
             {"edge_index": EDGES, "num_nodes": 4, "train_masks": np.array(True)},

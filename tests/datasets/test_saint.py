@@ -96,6 +96,17 @@ def test_wrong_contents_are_named(tmp_path: Path, replaced: dict[str, Any], mess
         saint(write_folder(tmp_path, **replaced))
 
 
+@pytest.mark.parametrize("name", ["indptr", "indices", "shape"])
+def test_ends_of_edges_are_not_rounded(tmp_path: Path, name: str) -> None:
+    file = write_folder(tmp_path) / "adj_full.npz"
+    arrays = dict(np.load(file))
+    np.savez(file, **{**arrays, name: arrays[name] + 0.9})
+    with pytest.raises(
+        FormatError, match=rf"adj_full\.npz: {name} must be a list of whole numbers, got float64"
+    ):
+        saint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("classes", "told"),
     [

@@ -128,6 +128,10 @@ def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, w
         raise FormatError(
             f"{where}: shape must be two whole numbers, rows and columns, got {sizes.dtype} {sizes.shape}"
         )
+    for name, part, kinds in (("indptr", indptr, "iu"), ("indices", indices, "iu"), ("data", data, "biuf")):
+        if part.ndim != 1 or part.dtype.kind not in kinds:  # a fraction would become another column
+            what = "whole numbers" if kinds == "iu" else "numbers"
+            raise FormatError(f"{where}: {name} must be a list of {what}, got {part.dtype} {part.shape}")
     rows, columns = (int(size) for size in sizes)
     starts = np.ascontiguousarray(indptr, np.int64)
     if len(starts) != rows + 1 or starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] != len(indices):
@@ -139,7 +143,7 @@ def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, w
     values = np.ascontiguousarray(data, data.dtype if data.dtype == np.float64 else np.float32)
     return SparseFeatures(
         torch.from_numpy(starts),
-        torch.from_numpy(np.ascontiguousarray(indices, np.int32)),
+        torch.from_numpy(np.ascontiguousarray(indices, np.int32 if columns < 2**31 else np.int64)),
         torch.from_numpy(values),
         (rows, columns),
     )
@@ -204,7 +208,7 @@ def by_type(graph: Graph, node_type: Array, names: Array | None, path: Path) -> 
     """
     _check_node_type(node_type, graph.num_nodes, names, path)
     kinds = np.unique(node_type) if names is None else np.arange(len(names))
-    called = [str(kind) for kind in kinds] if names is None else _words(names)
+    called = [str(kind) for kind in kinds] if names is None else _type_names(names, path)
     place = np.searchsorted(kinds, node_type)
     rows = rows_by_number(place, len(kinds))
     place_in_type = np.empty(graph.num_nodes, np.int64)
@@ -255,6 +259,14 @@ def _check_node_type(node_type: Array, num_nodes: int, names: Array | None, path
     if names is not None and (node_type.min() < 0 or node_type.max() >= len(names)):
         problem = f"node_types names {len(names)} types, node_type has {node_type.min()} … {node_type.max()}"
         raise FormatError(f"{path}: {problem}")
+
+
+def _type_names(names: Array, path: Path) -> list[str]:
+    """Return the names of the node types; two of one name would leave the nodes of one of them out."""
+    words = _words(names) if names.ndim == 1 else []
+    if not words or len(set(words)) < len(words):
+        raise FormatError(f"{path}: node_types must hold a name of its own for each type, got {words[:20]}")
+    return words
 
 
 def _words(names: Array) -> list[str]:
@@ -314,7 +326,7 @@ def _scalar(arrays: _Arrays, name: str, path: Path) -> int | None:
 
 
 def _typed_graph(arrays: _Arrays, path: Path, split: int | None) -> Graph:
-    types = _words(arrays["node_types"])
+    types = _type_names(arrays["node_types"], path)
     if "num_nodes" not in arrays or arrays["num_nodes"].shape != (len(types),):
         raise FormatError(f"{path}: num_nodes must hold {len(types)} counts, one for each of node_types")
     if arrays["num_nodes"].dtype.kind not in "iu":
@@ -339,7 +351,8 @@ def _typed_edges(arrays: _Arrays, types: list[str], path: Path) -> dict[Any, dic
         if not key.startswith("edge_"):
             continue
         rest = key.removeprefix("edge_")
-        ends = [(s, t) for s in types for t in types if rest.startswith(f"{s}_") and rest.endswith(f"_{t}")]
+        targets = [t for t in types if rest.endswith(f"_{t}")]  # first: there may be thousands of types
+        ends = [(s, t) for s in types if rest.startswith(f"{s}_") for t in targets]
         ends = [(s, t) for s, t in ends if len(rest) >= len(s) + len(t) + 1]
         if not ends:
             raise FormatError(f"{path}: {key} names no two of the node types {', '.join(types)}")

@@ -60,6 +60,10 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
     kind = str(arrays["format"].astype(str)) if "format" in arrays else "csr"
     if kind != "csr":
         raise FormatError(f"{path}: expected a CSR matrix, got format {kind!r}")
+    for name in ("indptr", "indices", "shape"):
+        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "iu":  # 1.9 would become node 1
+            got = f"{arrays[name].dtype} {arrays[name].shape}"
+            raise FormatError(f"{path}: {name} must be a list of whole numbers, got {got}")
     num_nodes, indptr, indices = int(arrays["shape"][0]), arrays["indptr"], arrays["indices"]
     if len(indptr) != num_nodes + 1 or (np.diff(indptr) < 0).any() or indptr[-1] != len(indices):
         raise FormatError(

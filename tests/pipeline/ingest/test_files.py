@@ -20,6 +20,8 @@ from tables import (
 )
 
 from weft.errors import FormatError
+from weft.pipeline.ingest.files import open_files
+from weft.pipeline.ingest.problems import Problems
 
 
 def test_csv_and_parquet_of_the_same_tables_give_the_same_graph(tmp_path: Path) -> None:
@@ -78,3 +80,12 @@ def test_a_text_file_that_is_not_utf8_is_named_with_its_line(tmp_path: Path) -> 
 def test_a_file_that_is_not_there_is_named_once(tmp_path: Path) -> None:
     (told,) = problems_of(f"nodes={tmp_path}/nope.csv").errors
     assert told.line() == f"{tmp_path}/nope.csv: no such file"
+
+
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_header_of_many_columns_is_a_header(tmp_path: Path, mark: str) -> None:
+    names = [f"column{number}" for number in range(15_000)]  # more characters than one field may have
+    write_text(tmp_path / "wide.csv", mark.join(names) + "\n" + mark.join(["1"] * len(names)) + "\n")
+    problems = Problems()
+    files = open_files("nodes", [str(tmp_path / "wide.csv")], problems)
+    assert [list(file.columns) for file in files] == [names]

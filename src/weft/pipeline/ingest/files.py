@@ -9,6 +9,7 @@ import glob
 import gzip
 import os
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,7 +220,8 @@ def _open_text(
         header = known if words else not all(_number(cell) for cell in cells)
     names = [cell.strip() or f"column{index}" for index, cell in enumerate(cells)]
     names = names if header else [f"column{index}" for index in range(len(cells))]
-    repeated = [cell for cell in names if [other.lower() for other in names].count(cell.lower()) > 1]
+    times = Counter(cell.lower() for cell in names)
+    repeated = [cell for cell in names if times[cell.lower()] > 1]
     if repeated:
         wrong("same-name", f"two columns are named {repeated[0]!r}; rename one")
         return None
@@ -250,8 +252,11 @@ def _first_lines(path: Path, gz: bool, wrong: Any, note: Any) -> str | None:
 
 def _fields(line: str, delimiter: str) -> tuple[int, int]:
     """Return how many fields a delimiter makes of a line; of equals the more usual is taken."""
-    fields = next(csv.reader([line], delimiter=delimiter))
-    return len(fields), -_DELIMITERS.index(delimiter)
+    try:
+        fields = len(next(csv.reader([line], delimiter=delimiter)))
+    except csv.Error:  # a line of many columns, taken for one field of more characters than the parser takes
+        fields = 0
+    return fields, -_DELIMITERS.index(delimiter)
 
 
 def _number(cell: str) -> bool:
