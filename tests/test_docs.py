@@ -33,13 +33,22 @@ def write_files(page: Path, folder: Path) -> None:
         (folder / name).write_text(body)
 
 
+def know_rates(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give plans the rates of a machine; they would measure this one, for minutes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    keep_machine(replace(machine(), cores=usable_cores()))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path) -> None:
+def test_python_blocks_of_a_page_run_in_order(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = "\n".join(blocks(page, "python"))
     if not code:
         pytest.skip("no Python on this page")
     if "torch_geometric" in code:
         pytest.importorskip("torch_geometric", reason="the page uses PyG")
+    know_rates(tmp_path, monkeypatch)
     script = tmp_path / "page.py"
     script.write_text(code)
     result = subprocess.run(
@@ -172,8 +181,7 @@ def test_commands_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
     if not commands:
         pytest.skip("no commands on this page")
     write_files(page, tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    keep_machine(replace(machine(), cores=usable_cores()))  # or plans would measure this one, for minutes
+    know_rates(tmp_path, monkeypatch)
     for command in commands:
         words = [sys.executable, "-m", "weft", *shlex.split(command)[1:]]
         result = subprocess.run(

@@ -82,7 +82,7 @@ print(given_back, kept, faults())
     done = subprocess.run([sys.executable, "-c", code], env=plain, capture_output=True, text=True, check=True)
     given_back, kept, after = map(int, done.stdout.split())
     assert kept < 0.1 * given_back
-    assert after > 0.5 * given_back
+    assert after >= 512, "the pages of a tensor at least: what was kept was given back when that ended"
 
 
 def test_threads_sleep_wherever_weft_is_used_before_torch() -> None:

@@ -43,9 +43,11 @@ def _made(matrix: Any, product: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node | No
     """Return (rows, map, constant) of the linear map of an edge's rows that makes a matrix."""
     if not isinstance(matrix, fx.Node) or name_of(matrix) != "reshape":
         return None
+    if value(matrix).shape != value(product).shape:  # of another number of axes, too
+        return None
     flat: Any = matrix.args[0]
     size = value(matrix).shape[1] * value(matrix).shape[2]
-    if value(matrix).shape != value(product).shape or value(flat).shape != (EDGES, size):
+    if value(flat).shape != (EDGES, size):
         return None
     constant = None
     if plain_name(flat) == "add":
