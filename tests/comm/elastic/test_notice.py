@@ -1,5 +1,7 @@
 """A command of the user's says that a machine will be taken back."""
 
+import os
+import select
 import sys
 import threading
 import time
@@ -39,6 +41,20 @@ def test_one_that_hangs_or_cannot_be_run_has_said_nothing(monkeypatch: pytest.Mo
     gone.stop()
     assert time.monotonic() - began < 2.0
     assert "weft-notice" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_what_a_command_that_hangs_has_started_ends_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notice, "BOUND", 1.0)
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert not NoticeCommand(("sh", "-c", f"sleep 60 > '{held}'; true")).says_so(threading.Event())
+        assert select.select([reader], [], [], 5.0)[0], "nobody holds it any more"
+    finally:
+        os.close(reader)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,10 @@ Clouds tell it in ways of their own. A page is asked by HTTP, a command reads an
 a shell, sees the number of the worker in WEFT_MEMBER, and what it prints is not shown.
 """
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -60,14 +62,16 @@ class NoticeCommand:
         """Return whether the command ended with 0, in time."""
         nothing = subprocess.DEVNULL
         try:
-            process = subprocess.Popen(self.words, stdin=nothing, stdout=nothing, stderr=nothing)
+            process = subprocess.Popen(
+                self.words, stdin=nothing, stdout=nothing, stderr=nothing, process_group=0
+            )
         except OSError:  # it was there at the start: no word of it is no warning
             return False
         waited = 0.0
         while process.poll() is None and waited < BOUND and not closing.wait(_POLL):
             waited += _POLL
-        if process.poll() is None:
-            process.kill()
+        if process.poll() is None:  # what it started ends with it: the page that a script waits for
+            os.killpg(process.pid, signal.SIGKILL)
         return process.wait() == 0
 
 
