@@ -78,10 +78,10 @@ def read_run(path: Path) -> None:
 
 def read_told_run(path: Path) -> None:
     command("report", path)
-    with (
-        tempfile.TemporaryDirectory() as folder
-    ):  # rates that are damaged would be measured anew, for minutes
-        with foreign_notes.cache_at(foreign_notes.measured(Path(folder))):
+    # Rates of the run's own: damaged ones would be measured anew, for minutes.
+    with tempfile.TemporaryDirectory() as folder:
+        rates = foreign_notes.measured(Path(folder))
+        with foreign_notes.cache_at(rates):
             command("plan", "--learn", path)
 
 
