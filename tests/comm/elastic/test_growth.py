@@ -42,6 +42,13 @@ def test_a_schedule_doubles_them_up_to_the_most(tmp_path: Path) -> None:
     assert kept == [2, 4, 6]
 
 
+def test_a_schedule_gives_no_worker_again_that_was_lost(tmp_path: Path) -> None:
+    run = Run(Grower(Size(1, 8, 8), 3, tmp_path / "log"), dict.fromkeys((1, 2, 3, 4, 8), 1.0))
+    assert run.train(7)[-1] == 4
+    run.workers, run.generation = 3, run.generation + 1
+    assert run.train(3) == [3, 8, 8], "the next doubling is of the schedule"
+
+
 def test_a_run_that_goes_on_has_the_workers_of_its_epoch(tmp_path: Path) -> None:
     run = Run(Grower(Size(1, 8, 8), 3, tmp_path / "log"), dict.fromkeys((1, 4), 1.0))
     run.epoch = 6

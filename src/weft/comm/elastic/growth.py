@@ -38,7 +38,7 @@ class Grower:
     ) -> None:
         """Twice as many after each `every` epochs; None: by what they are worth on so many `machines`."""
         self.size, self.every, self.log, self._machines = size, every, log, machines
-        self._generation = 0
+        self._generation, self._wished = 0, size.least
         self._first: tuple[int, float] | None = None
         self._took: dict[int, float] = {}
         self._settled = False
@@ -64,8 +64,10 @@ class Grower:
 
     def _scheduled(self, epoch: int, every: int, workers: int) -> Wish | None:
         number = min(self.size.most, self.size.least * 2 ** min(epoch // every, 32))
-        if number <= workers:
+        # Once: who dies or leaves later is replaced by --max-restarts alone.
+        if number <= max(workers, self._wished):
             return None
+        self._wished = number
         return self._kept(Wish(number, f"epoch {epoch} is over, and every {every} they are twice as many"))
 
     def _valued(self, workers: int, seconds: float) -> Wish | None:
