@@ -114,8 +114,12 @@ for _ in range(40):  # to make an array of it is to go through 2 ** 40 values
     [
         ("allx", np.zeros((4, 3)), "expected a CSR matrix, got ndarray"),
         ("tx", scipy.sparse.csr_matrix(np.ones((2, 5))), "3 columns, but tx has 5"),
+        ("tx", scipy.sparse.csr_matrix(np.ones((3, 3))), "expected 3 rows, one for each row of tx, found 2"),
         ("ally", np.zeros((3, 2), np.int32), "labels for 6 nodes"),
         ("ally", {}, "expected a matrix of one-hot labels"),
+        ("ally", np.ones((4, 2), np.int32), "marks one class by 1, or none"),
+        ("ty", np.full((2, 2), np.nan), "marks one class by 1, or none"),
+        ("ally", np.full((4, 2), 0.5), "marks one class by 1, or none"),
         ("graph", [1, 2], "expected a dictionary of neighbour lists"),
         ("graph", {0: [99]}, "node ids must lie in 0 … 6"),
         ("graph", {0: ["one"]}, "node ids must be whole numbers"),
@@ -130,6 +134,34 @@ for _ in range(40):  # to make an array of it is to go through 2 ** 40 values
 def test_wrong_contents_are_named(tmp_path: Path, part: str, value: object, message: str) -> None:
     with pytest.raises((FormatError, GraphError), match=message):
         planetoid(write_folder(tmp_path, **{part: value}))
+
+
+@pytest.mark.parametrize("part", ["allx", "tx"])
+@pytest.mark.parametrize(
+    ("array", "change", "told"),
+    [
+        ("indptr", lambda held: held + (held == 0), "indptr does not describe"),
+        ("indptr", lambda held: held[::-1].copy(), "indptr does not describe"),
+        ("indptr", lambda held: held.astype(np.float64), "indptr must be a list of whole numbers"),
+        ("indices", lambda held: held + 0.5, "indices must be a list of whole numbers"),
+        ("data", lambda held: np.append(held, held[0]), "values for"),
+    ],
+    ids=["start", "falling", "fractions", "columns", "values"],
+)
+def test_matrices_whose_arrays_do_not_fit_are_not_read_as_others(
+    tmp_path: Path, part: str, array: str, change: Any, told: str
+) -> None:
+    nodes = [0, 1, 2, 3] if part == "allx" else [6, 4]
+    matrix = scipy.sparse.csr_matrix(np.array([FEATURES[node] for node in nodes], np.float32))
+    setattr(matrix, array, change(getattr(matrix, array)))
+    with pytest.raises(FormatError, match=rf"ind\.tiny\.{part}: .*{told}"):
+        planetoid(write_folder(tmp_path, **{part: matrix}))
+
+
+def test_a_test_node_that_is_known_already_is_refused(tmp_path: Path) -> None:
+    (write_folder(tmp_path) / "ind.tiny.test.index").write_text("6\n3\n")
+    with pytest.raises(FormatError, match=r"test\.index: node 3 is one of the 4 of allx, too"):
+        planetoid(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "6\nsix\n", "4\n4\n", "-1\n6\n"])

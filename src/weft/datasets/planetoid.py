@@ -45,6 +45,10 @@ def planetoid(path: Path, *, dataset: str | None = None) -> Graph:
             )
     num_train, num_known = parts["x"].shape[0], parts["allx"].shape[0]
     num_nodes = expect_nodes(max(num_known, int(test_ids.max()) + 1), folder / f"{stem}.test.index")
+    if test_ids.min() < num_known:
+        raise FormatError(
+            f"{folder / stem}.test.index: node {test_ids.min()} is one of the {num_known:,} of allx, too"
+        )
     expect_rows(test_ids, parts["tx"].shape[0], folder / f"{stem}.test.index", "row of tx")
     rows = np.concatenate([np.arange(num_known), test_ids])
     with naming(folder / stem):
@@ -106,8 +110,8 @@ def _features(known: CsrArrays, test: CsrArrays, rows: Array, num_nodes: int, *,
     if known.shape[1] != test.shape[1]:
         raise FormatError(f"{where}: {known.shape[1]} columns, but tx has {test.shape[1]}")
     for matrix, name in ((known, "allx"), (test, "tx")):
-        if len(matrix.indptr) != matrix.shape[0] + 1 or matrix.indptr[-1] != len(matrix.indices):
-            raise FormatError(f"{where.removesuffix('allx')}{name}: row pointers do not fit the matrix")
+        told = f"{where.removesuffix('allx')}{name}"
+        sparse_features(matrix.indptr, matrix.indices, matrix.data, matrix.shape, where=told)
     lengths = np.zeros(num_nodes, np.int64)
     counts = np.concatenate([np.diff(known.indptr), np.diff(test.indptr)])
     lengths[rows] = counts
@@ -125,6 +129,8 @@ def _labels(known: Any, test: Any, rows: Array, num_nodes: int, path: Path) -> N
     if known.shape[1] != test.shape[1] or len(known) + len(test) != len(rows):
         raise FormatError(f"{path}: {known.shape} and {test.shape} labels for {len(rows):,} nodes")
     one_hot = np.concatenate([known, test])
+    if not np.isin(one_hot, (0, 1)).all() or (one_hot.sum(axis=1, dtype=np.int64) > 1).any():
+        raise FormatError(f"{path}: a row of labels marks one class by 1, or none; some, or of ty, do not")
     y = np.full(num_nodes, -1, np.int64)
     y[rows] = np.where(one_hot.any(axis=1), one_hot.argmax(axis=1), -1)
     return y
