@@ -77,6 +77,9 @@ def header(text: str) -> bytes:
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}"), "which no array has"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (9,)}"), "needs 36 bytes, it holds 0"),
         (header("{'descr': '<f8', 'fortran_order': False, 'shape': (9" + "9" * 20 + ",)}"), "which no array"),
+        (header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': (0, {2**61})}}"), "which no array has"),
+        (header("{'descr': '|S0', 'fortran_order': False, 'shape': (1000000,)}"), "1,000,000 words of no"),
+        (header("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000,)}"), "1,000,000 words of no"),
     ],
 )
 def test_odd_arrays_are_refused_in_one_line(tmp_path: Path, content: bytes, told: str) -> None:

@@ -68,11 +68,14 @@ def read_header(file: IO[bytes], where: Path | str) -> Header:
                 f"{where}: holds {told}, which weft never opens; only numbers and words are read"
             )
         # True is 1 in Python, in the text of a header, too.
+        # Numpy bounds the other sizes beside a 0, too, and gives values of no bytes one each.
         if (
             any(type(size) is not int or size < 0 for size in shape)
-            or math.prod(shape) * max(dtype.itemsize, 1) >= 2**62
+            or math.prod(max(size, 1) for size in shape) * max(dtype.itemsize, 1) >= 2**62
         ):
             raise FormatError(f"{where}: says it has the shape {shape}, which no array has")
+        if dtype.itemsize == 0 and math.prod(shape) > 0:
+            raise FormatError(f"{where}: says it has {math.prod(shape):,} words of no bytes at all")
         return Header(tuple(shape), fortran, dtype, file.tell())
 
 
