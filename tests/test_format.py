@@ -112,6 +112,50 @@ def test_a_flipped_bit_in_the_manifest_is_found(folder: Path, place: int) -> Non
         format.read_directory(folder)
 
 
+def test_a_manifest_that_was_changed_is_not_believed(folder: Path) -> None:
+    path = folder / format.MANIFEST
+    path.write_text(path.read_text().replace('"tiny"', '"tin"'))
+    with pytest.raises(FormatError, match=r"manifest\.json: damaged, its checksum differs"):
+        format.read_directory(folder)
+
+
+def test_a_flipped_bit_in_an_extra_file_is_found_where_it_is_read(folder: Path) -> None:
+    (folder / "ids.parquet").write_bytes(b"PAR0")
+    with pytest.raises(FormatError, match=r"ids\.parquet: damaged, its SHA-256 differs"):
+        format.read_extra(folder, "ids.parquet")
+
+
+def test_a_header_that_promises_more_than_the_file_holds_is_told(folder: Path) -> None:
+    path = folder / "a.npy"
+    path.write_bytes(path.read_bytes()[:-4])
+
+    def change(manifest: Any) -> None:
+        manifest["arrays"]["a"]["bytes"] -= 4
+        manifest["arrays"]["a"]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    rewrite_manifest(folder, change)
+    with pytest.raises(FormatError, match=r"a\.npy: \(2, 3\) of <i4 needs 152 bytes, the file holds 148"):
+        format.read_directory(folder)
+
+
+def test_a_link_to_a_folder_of_ours_is_not_replaced(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    with pytest.raises(FormatError, match="is not a folder written by weft; it is left as it is"):
+        format.write_directory(link, {}, {}, overwrite=True)
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["../secret", "manifest.json", ".hidden"])
+def test_a_folder_is_not_sealed_with_files_outside_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_bytes(b"x")
+    with (
+        pytest.raises(FormatError, match="not a plain file name"),
+        format.new_directory(tmp_path / "d") as made,
+    ):
+        format.seal_directory(made, {}, files=[name])
+
+
 def test_missing_array_is_named(folder: Path) -> None:
     (folder / "flag.npy").unlink()
     with pytest.raises(FormatError, match=r"flag.npy: missing, the manifest lists 130 bytes"):
@@ -391,3 +435,34 @@ def test_an_array_written_in_pieces_is_whole_once_it_is_closed(tmp_path: Path) -
     assert np.load(tmp_path / "a.npy").tolist() == [[0, 1], [0, 1], [2, 3]]
     assert entry["bytes"] == len(data)
     assert entry["sha256"] == hashlib.sha256(data).hexdigest()
+
+
+def test_all_of_a_folder_reaches_the_disk_before_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, bool]] = []
+    target, fsync = tmp_path / "d", os.fsync
+
+    def noted(handle: int) -> None:
+        seen.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name, target.exists()))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with format.new_directory(target) as made:
+        file = format.ArrayFile(made / "a.npy", np.int32, (1,))
+        file.append(np.ones(1))
+        (made / "ids").write_bytes(b"x")
+        format.seal_directory(made, {}, arrays={"a": file.close()}, files=["ids"])
+    assert {"a.npy", "ids", "manifest.json"} <= {name for name, there in seen if not there}
+    assert any(name.endswith(".partial") for name, there in seen if not there)
+    assert seen[-1] == (tmp_path.name, True), "and the name itself"
+    seen.clear()
+    format.write_directory(target, ARRAYS, {}, overwrite=True, files={"ids": b"y"})
+    partial = [name for name, _ in seen]
+    assert {"a.npy", "empty.npy", "ids", "manifest.json", tmp_path.name} <= set(partial)
+    assert [name.endswith(".partial") for name in partial[-2:]] == [True, False]
+    seen.clear()
+    format.atomic_write(tmp_path / "f", b"z")
+    assert len(seen) == 2
+    assert seen[0][0].startswith(".f.")
+    assert seen[1][0] == tmp_path.name

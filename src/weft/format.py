@@ -141,6 +141,8 @@ def seal_directory(
     extras = {}
     for name in files:
         path = folder / name
+        with open(path, "rb") as file:  # who wrote it need not have synced it
+            os.fsync(file.fileno())
         extras[name] = {"file": name, "bytes": path.stat().st_size, "sha256": _sha256(path)}
     _write_manifest(folder, meta, dict(arrays), extras, manifest)
 
