@@ -215,6 +215,15 @@ def test_many_programs_take_little_time_and_memory(tmp_path: Path) -> None:
     assert ended.returncode == 0, (ended.returncode, ended.stderr[-1000:])
 
 
+def test_a_file_larger_than_what_may_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, np.zeros(1000), 2)
+    monkeypatch.setenv("WEFT_READ_LIMIT", "1KB")
+    with pytest.raises(FormatError, match=r"value: it would take 8\.\d+ KiB of memory"):
+        read_opcodes(path)
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"nothing: no such file"):
         read_opcodes(tmp_path / "nothing")

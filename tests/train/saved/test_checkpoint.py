@@ -72,15 +72,51 @@ def test_killed_while_the_same_moment_is_saved_again_the_one_before_comes_back(t
 
 def test_a_folder_that_latest_does_not_name_yet_does_not_count(tmp_path: Path) -> None:
     # Killed between the two renames: the checkpoint before is continued, and the folder written over.
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints, other = Checkpoints(tmp_path / "run"), Checkpoints(tmp_path / "other")
     checkpoints.save(1, groups(1.0), {})
-    checkpoints.save(2, groups(2.0), {})
-    (tmp_path / "epoch-000002").rename(tmp_path / "epoch-000003")
-    checkpoints.save(2, groups(2.0), {})
-    checkpoints.save(3, groups(3.0), {})
+    other.save(2, groups(2.0), {})
+    (tmp_path / "other" / "epoch-000002").rename(tmp_path / "run" / "epoch-000002")
+    held = checkpoints.load()
+    assert held is not None
+    assert held.tensors["model"]["weight"][0, 0] == 1.0
+    checkpoints.save(2, groups(3.0), {})
     held = checkpoints.load()
     assert held is not None
     assert held.tensors["model"]["weight"][0, 0] == 3.0
+
+
+def test_latest_names_a_folder_only_once_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, groups(1.0), {})
+
+    def killed(*_: object, **__: object) -> None:
+        assert (tmp_path / "latest").read_text() == "epoch-000001\n"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("weft.train.saved.checkpoint.write_directory", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.save(2, groups(2.0), {})
+    held = checkpoints.load()
+    assert held is not None
+    assert held.epoch == 1
+
+
+def test_what_a_worker_leaves_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, groups(), {"ranks": [checkpoints.save_rank(1, 0, {"a": torch.ones(2)})]})
+    saved = checkpoints.load()
+    assert saved is not None
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(FormatError, match="No space left on device"):
+        checkpoints.save_rank(1, 0, {"a": torch.zeros(2)})
+    assert checkpoints.load_rank(saved, 0)["a"].tolist() == [1, 1]
+    assert [path.name for path in (tmp_path / "ranks-000001").iterdir()] == ["exchange-rank00000.safetensors"]
 
 
 def test_without_latest_the_newest_whole_one_counts(tmp_path: Path) -> None:
@@ -235,6 +271,18 @@ def test_the_files_of_workers_come_back_checked_and_go_with_their_checkpoint(tmp
     file.unlink()
     with pytest.raises(FormatError, match=r"cannot read .*rank00001"):
         checkpoints.load_rank(saved, 1)
+
+
+@pytest.mark.parametrize("place", ["ranks-000001", "ranks-000001/exchange-rank00000.safetensors"])
+def test_no_link_is_followed_to_the_files_of_workers(tmp_path: Path, place: str) -> None:
+    checkpoints = Checkpoints(tmp_path / "run")
+    checkpoints.save(1, groups(), {"ranks": [checkpoints.save_rank(1, 0, {"a": torch.ones(2)})]})
+    saved = checkpoints.load()
+    assert saved is not None
+    (tmp_path / "run" / place).rename(tmp_path / "elsewhere")
+    (tmp_path / "run" / place).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match="a symbolic link; weft reads only files"):
+        checkpoints.load_rank(saved, 0)
 
 
 @pytest.mark.parametrize("ranks", ["two", [3], [{"file": "a"}], {"0": {}}])
