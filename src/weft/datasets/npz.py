@@ -143,7 +143,7 @@ def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, w
     values = np.ascontiguousarray(data, data.dtype if data.dtype == np.float64 else np.float32)
     return SparseFeatures(
         torch.from_numpy(starts),
-        torch.from_numpy(np.ascontiguousarray(indices, np.int32 if columns < 2**31 else np.int64)),
+        torch.from_numpy(np.require(indices, np.int32 if columns < 2**31 else np.int64, ["C", "W"])),
         torch.from_numpy(values),
         (rows, columns),
     )
