@@ -133,14 +133,14 @@ def sparse_features(indptr: Array, indices: Array, data: Array, shape: Any, *, w
             what = "whole numbers" if kinds == "iu" else "numbers"
             raise FormatError(f"{where}: {name} must be a list of {what}, got {part.dtype} {part.shape}")
     rows, columns = (int(size) for size in sizes)
-    starts = np.ascontiguousarray(indptr, np.int64)
+    starts = np.require(indptr, np.int64, ["C", "W"])
     if len(starts) != rows + 1 or starts[0] != 0 or (np.diff(starts) < 0).any() or starts[-1] != len(indices):
         raise FormatError(f"{where}: indptr does not describe {rows:,} rows of {len(indices):,} values")
     if len(data) != len(indices):
         raise FormatError(f"{where}: {len(data):,} values for {len(indices):,} column numbers")
     if len(indices) and (indices.min() < 0 or indices.max() >= columns):
         raise FormatError(f"{where}: column numbers must lie in 0 … {columns - 1}")
-    values = np.ascontiguousarray(data, data.dtype if data.dtype == np.float64 else np.float32)
+    values = np.require(data, data.dtype if data.dtype == np.float64 else np.float32, ["C", "W"])
     return SparseFeatures(
         torch.from_numpy(starts),
         torch.from_numpy(np.require(indices, np.int32 if columns < 2**31 else np.int64, ["C", "W"])),
