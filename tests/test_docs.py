@@ -163,6 +163,7 @@ LONG = (
     "knowledge-graphs.md",
     "mini-batches.md",
     "planning.md",
+    "simulating.md",
     "tasks.md",
     "training-from-records.md",
 )

@@ -23,6 +23,7 @@ def trained(out: Path, soft: int, hard: int, *more: str) -> "subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_as_many_as_are_needed_are_taken(tmp_path: Path) -> None:
     done = trained(tmp_path / "run", 40, 256, "--workers=2")
     assert done.returncode == 0, done.stderr

@@ -86,6 +86,7 @@ def test_the_whole_proof_holds(workers: int, capsys: pytest.CaptureFixture[str])
     assert "cases take the steps of one process" in shown
 
 
+@pytest.mark.slow
 def test_the_proof_runs_on_a_graph_and_a_recipe_of_the_user(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -40,7 +40,8 @@ def losses(out: Path) -> list[float]:
     return [event["loss"] for event in read_events(out) if event["event"] == "epoch"]
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 4])
 def test_a_grid_of_workers_gives_the_losses_of_one(tmp_path: Path, workers: int) -> None:
     settings = (*RECIPE, "model.name=gat", "model.heads=2")
     here = [f"--set={each}" for each in (*settings, "train.epochs=3")]

@@ -198,6 +198,7 @@ def test_a_folder_that_is_removed_under_a_run_is_told(tmp_path: Path) -> None:
     assert run.returncode == 2, said
     lines = [line for line in said.splitlines() if line.startswith("weft: error: ")]
     assert len(lines) == 1
-    assert f"{out} was removed while a run trained in it" in lines[0]
+    removed = f"{out} was removed while a run trained in it"
+    assert removed in lines[0] or f"cannot write {out}/" in lines[0], "removed while a file was written"
     assert not (out / "checkpoint" / "latest").exists()
     assert "Traceback" not in said

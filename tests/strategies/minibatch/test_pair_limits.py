@@ -28,7 +28,7 @@ def graph() -> weft.Graph:
     return weft.datasets.open_dataset(name="community", nodes=100, degree=6, classes=3, features=8, seed=1)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_any_number_of_ranks_takes_the_steps_of_one_process(size: int) -> None:
     if size == 1:
         assert link_jobs.equal_to_one_process(Group.alone()) == []

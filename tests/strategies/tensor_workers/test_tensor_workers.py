@@ -73,7 +73,7 @@ def test_a_number_that_is_looked_for_is_found_while_the_run_trains(monkeypatch: 
     assert had == [0, 1, 2, 1], "none to begin with; more; and one of two leaves"
     assert told["tasks"]["workers"] == 1
     # two layers, three intervals, forward and backward: but for the epochs without
-    assert 2 * 3 * 2 * 15 < told["tasks"]["tasks"] < 2 * 3 * 2 * 20
+    assert 2 * 3 * 2 * 10 < told["tasks"]["tasks"] < 2 * 3 * 2 * 20
     assert re.fullmatch(r"An epoch took .* with 0, .* with 1, .* with 2: 1 stays\.", told["tasks"]["tuned"])
 
 

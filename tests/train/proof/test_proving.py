@@ -13,7 +13,7 @@ from weft.train.proof.proving import Observed, farthest
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("size", "plain", "other"),
-    [(2, 1, 3), (4, 4, 7), *(pytest.param(size, 1, 1, marks=pytest.mark.slow) for size in (2, 4))],
+    [(2, 1, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((4, 4, 7), (2, 1, 1), (4, 1, 1)))],
     ids=["2", "4", "2-whole", "4-whole"],
 )
 def test_every_legal_pair_takes_the_steps_of_one_process(

@@ -86,6 +86,7 @@ def test_its_run_names_the_class_and_infers_with_it(graph: weft.Graph, tmp_path:
     torch.testing.assert_close(infer(held.model, held.graph).tensor(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_workers_follow_it_too(graph: weft.Graph) -> None:
     torch.manual_seed(0)
     model, twin = Net(8, 3), Net(8, 3)

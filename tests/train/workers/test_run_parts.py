@@ -169,6 +169,7 @@ def test_sums_that_name_a_file_elsewhere_are_refused(tmp_path: Path) -> None:
         read_task_files(resolved.make_task(resolved.open()), folder)
 
 
+@pytest.mark.slow
 def test_workers_do_not_train_on_a_damaged_file_of_the_task(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
