@@ -86,6 +86,15 @@ def replace(node: fx.Node, new: fx.Node) -> None:
     node.graph.erase_node(node)
 
 
+def replace_each(graph: fx.Graph, better: Callable[[fx.Node], fx.Node | None]) -> None:
+    """Put in the place of each node what is better, where there is something; then tidy the graph."""
+    for node in list(graph.nodes):
+        new = better(node)
+        if new is not None:
+            replace(node, new)
+    tidy(graph)
+
+
 def reductions(graph: fx.Graph) -> list[fx.Node]:
     """Return the nodes that reduce over edges, in order."""
     return [node for node in graph.nodes if node.target is reduced]

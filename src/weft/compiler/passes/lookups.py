@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, emit, has_rows, item_shape, name_of, plain_name, replace, tidy, value
+from weft.compiler.graphs import aten, emit, has_rows, item_shape, name_of, plain_name, replace_each, value
 from weft.compiler.passes.normal import contracted, reshaped
 from weft.compiler.passes.split import is_number
 from weft.compiler.tracing.trace import EDGES
@@ -27,11 +27,7 @@ _FEW = 8
 
 def lookups(graph: fx.Graph) -> None:
     """Make products of rows with matrices that were looked up products by relation."""
-    for node in list(graph.nodes):
-        new = _product(node)
-        if new is not None:
-            replace(node, new)
-    tidy(graph)
+    replace_each(graph, _product)
 
 
 def _product(node: fx.Node) -> fx.Node | None:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 
 from weft.compiler.annotate import residency
-from weft.compiler.graphs import aten, emit, name_of, plain_name, replace, tidy, value, width
+from weft.compiler.graphs import aten, emit, name_of, plain_name, replace_each, value, width
 from weft.compiler.passes.normal import contracted, reshaped
 from weft.compiler.tracing.trace import EDGES
 
@@ -19,11 +19,7 @@ _ENDS = ("source", "destination")
 
 def matrices(graph: fx.Graph) -> None:
     """Make products of rows of nodes with matrices that edges make mixtures of maps."""
-    for node in list(graph.nodes):
-        new = _product(node)
-        if new is not None:
-            replace(node, new)
-    tidy(graph)
+    replace_each(graph, _product)
 
 
 def _product(node: fx.Node) -> fx.Node | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from weft.compiler.graphs import aten, emit, has_rows, name_of, replace, tidy, value
+from weft.compiler.graphs import aten, emit, has_rows, name_of, replace_each, value
 from weft.compiler.tracing.captures import NotCompiled
 
 _SAME = frozenset(["clone", "contiguous", "alias", "lift_fresh", "lift_fresh_copy"])
@@ -19,12 +19,7 @@ _RESHAPES = frozenset(["view", "_unsafe_view", "reshape", "unsqueeze", "squeeze"
 
 def normal(graph: fx.Graph) -> None:
     """Write the operators of a graph in their normal forms."""
-    for node in list(graph.nodes):
-        if node.op == "call_function":
-            new = _normal(node, name_of(node))
-            if new is not None:
-                replace(node, new)
-    tidy(graph)
+    replace_each(graph, lambda node: _normal(node, name_of(node)) if node.op == "call_function" else None)
 
 
 def _normal(node: fx.Node, name: str) -> fx.Node | None:
