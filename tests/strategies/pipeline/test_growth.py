@@ -31,6 +31,12 @@ def test_batches_grow_when_the_loss_has_not_been_smaller_for_some_epochs() -> No
     assert sizes({"patience": 2}, [3.0, 2.0, 1.0]) == [10, 10, 10]
 
 
+def test_batches_that_grow_for_ever_hold_every_node_in_the_end() -> None:
+    assert Growth(every=1).size(8, 10) == 8192
+    assert Growth(every=1).size(8, 5000) == Growth(every=1).size(8, 6000) > 1 << 32
+    assert Growth(every=1, most=100).size(8, 5000) == 100
+
+
 def test_growth_says_when() -> None:
     assert Growth.of(None) is None
     for given in ({"factor": 2.0}, {"every": 3, "patience": 3}):

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 from weft.config import Range, bind
 from weft.errors import RecipeError
 
+_MOST = 1 << 40
+"""More than any graph has nodes: a batch of all of them."""
+
 
 @dataclass(frozen=True)
 class Growth:
@@ -34,8 +37,11 @@ class Growth:
 
     def size(self, first: int, times: int) -> int:
         """Return what a batch size has grown to after so many times; never less than the first."""
-        grown = int(first * self.factor**times)
-        return max(first, grown if self.most is None else min(grown, self.most))
+        try:
+            grown = first * self.factor**times
+        except OverflowError:  # after a thousand doublings
+            grown = _MOST
+        return max(first, int(min(grown, _MOST if self.most is None else self.most)))
 
 
 @dataclass
