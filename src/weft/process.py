@@ -75,7 +75,6 @@ def kept_memory() -> Iterator[None]:
         yield
     finally:
         _set_malloc({_M_MMAP_THRESHOLD: MAPPED, _M_TRIM_THRESHOLD: _TRIMMED})
-        _give_back()
 
 
 def _set_malloc(parameters: Mapping[int, int]) -> None:
@@ -83,13 +82,6 @@ def _set_malloc(parameters: Mapping[int, int]) -> None:
     if mallopt is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         for name, value in parameters.items():
             mallopt(name, value)
-
-
-def _give_back() -> None:
-    """Return to the system what is kept now; else malloc goes on handing it out, whatever its thresholds."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        trim(0)
 
 
 def environment() -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.foreign_forms import TYPED
 
 from weft.datasets.npz import npz
 from weft.errors import DataNote, FormatError, GraphError
@@ -99,21 +100,11 @@ def test_splits_without_validation_nodes_are_read(tmp_path: Path) -> None:
 
 def typed_arrays() -> dict[str, Any]:
     return {
+        **{name: array.copy() for name, array in TYPED.items()},
         "node_types": np.array(["a", "p", "p_x"]),
         "num_nodes": np.array([2, 3, 1]),
-        "target": np.array("p"),
-        "edge_a_p": np.array([[0, 1], [2, 0]]),
-        "edge_p_cites_p": np.array([[0], [1]]),
         "edge_p_p_x": np.array([[1], [0]]),
         "edge_p_x_p": np.array([[0], [2]]),
-        "x_a": np.ones((2, 5), np.float32),
-        "x_p_data": np.array([1.5], np.float32),
-        "x_p_indices": np.array([1]),
-        "x_p_indptr": np.array([0, 0, 1, 1]),
-        "x_p_shape": np.array([3, 2]),
-        "y": np.array([0, 1, 1]),
-        "train_20": np.array([0]),
-        "test_20": np.array([1]),
         "train_40": np.array([0, 2]),
         "test_40": np.array([1]),
     }
